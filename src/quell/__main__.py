@@ -1,0 +1,8 @@
+"""`python -m quell` is `quell`."""
+
+import sys
+
+from .cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The command line: each command loads only what it needs, and `quell exec` next to nothing."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+COMMANDS = {
+    "exec": "run a command; nothing survives it",
+    "doctor": "what containment this machine gives, and leftovers of crashes",
+}
+
+HELP = """\
+Quell: the agent runtime where stop means stop.
+
+usage: quell COMMAND [options]
+
+commands:
+  exec     run a command contained; when it ends, or quell does, nothing of it survives
+  doctor   what containment this machine gives, leftovers of crashes found and ended
+
+options:
+  -h, --help     this text; `quell COMMAND --help` for a command's own
+  --version      the version
+
+example:
+  quell exec -- npm test
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return the exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    command = words.pop(0) if words else "--help"
+    if command == "exec":
+        from .exec import run
+
+        return run(words)
+    if command == "doctor":
+        from .doctor import run
+
+        return run(words)
+    if command == "--version":
+        from .. import __version__
+
+        print(f"quell {__version__}")
+        return 0
+    if command in ("-h", "--help", "help"):
+        print(HELP, end="")
+        return 0
+    from .words import nearest
+
+    print(f"quell: there is no command '{command}'{nearest(command, COMMANDS)}; see quell --help", file=sys.stderr)
+    return 125

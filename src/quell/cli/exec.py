@@ -1,0 +1,247 @@
+"""`quell exec -- CMD…`: run a command contained, and leave nothing behind, whatever happens to CMD or to quell.
+
+Synchronous and light. CMD stays in quell's own session and process group, so that terminals, pipelines and job
+control work as without it; keyboard signals are CMD's alone, and quell mirrors CMD's stops.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Sequence
+
+from ..errors import QuellError, SpawnError, UsageError
+from ..supervise.box import Box
+from ..supervise.contain import order
+from ..supervise.keeper.linux import SI_KERNEL, Signal, SignalFd, rename
+from ..supervise.keeper.streams import fill_gaps, inherited, let_go
+from ..supervise.ledger import Ledger
+from ..supervise.receipt import Receipt
+from ..supervise.tree import Tree
+from ..supervise.zygote import Zygote
+from .options import HELP, Options, parse
+
+TIMED_OUT, OURS, UNCONFIRMED = 124, 125, 1
+SAME = 0.05  # seconds: two equal signals closer than this are one that was sent to quell and to its group
+
+_FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
+_NOT_OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ, *_FAULTS}
+
+
+def run(words: Sequence[str]) -> int:
+    gaps = fill_gaps()
+    try:
+        options = parse(words)
+        if options.help:
+            print(HELP, end="")
+            return 0
+        order(options.contain)
+        receipt_fd = _open_receipt(options.receipt)
+        return Exec(options, gaps, receipt_fd).run()
+    except SpawnError as error:
+        return _say(str(error), error.code)
+    except QuellError as error:
+        return _say(str(error), OURS)
+
+
+class Exec:
+    def __init__(self, options: Options, gaps: list[int], receipt_fd: int | None) -> None:
+        self._options = options
+        self._gaps = gaps
+        self._receipt_fd = receipt_fd
+        self._ignored = _ignored_signals()
+        self._mask = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
+        self._signals = SignalFd(signal.valid_signals() - _NOT_OURS - self._ignored)
+        self._deadline: float | None = None
+        self._timed_out = False
+        self._keyboard = 0
+        self._last: dict[int, float] = {}
+        self._interrupts = 0
+        self._box: Box
+        self._tree: Tree
+
+    def run(self) -> int:
+        env = _environment()
+        passed = inherited()
+        rename("quell exec")
+        zygote = Zygote.fork(env, _ledger())
+        try:
+            self._box = zygote.box(self._options.contain, let_go=passed)
+            self._tree = self._box.ask_spawn(self._spec(passed), [])
+            let_go(passed, standard=(0, 1))
+            receipt = self._attend()
+        finally:
+            zygote.close()
+        return self._conclude(receipt)
+
+    def _spec(self, passed: list[int]) -> dict[str, object]:
+        return {
+            "argv": self._options.command,
+            "ignored": [int(number) for number in self._ignored],
+            "mask": self._mask,
+            "closed": self._gaps,
+            "let_go": passed,
+            "last_grace": self._options.grace,
+        }
+
+    # -- while CMD runs
+
+    def _attend(self) -> Receipt:
+        if self._options.timeout is not None:
+            self._deadline = time.monotonic() + self._options.timeout
+        while self._box.receipt is None:
+            self._wait()
+            for one in self._signals.read():
+                self._on_signal(one)
+            self._box.handle()
+            if self._tree.failure is not None:
+                raise self._tree.failure
+            if self._deadline is not None and time.monotonic() >= self._deadline and not self._tree.ended:
+                self._deadline, self._timed_out = None, True
+                self._box.ask_stop("timeout", self._options.grace)
+            if self._tree.stopped_by:
+                self._stop_like(self._tree.stopped_by)
+        return self._box.receipt
+
+    def _wait(self) -> None:
+        poller = select.poll()
+        poller.register(self._signals, select.POLLIN)
+        for link in self._box.watched():
+            poller.register(link, select.POLLIN | (select.POLLOUT if link.wants_write else 0))
+        left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+        limits = [limit for limit in (left, self._box.wait_left()) if limit is not None]
+        poller.poll(min(limits) * 1000 + 0.5 if limits else None)
+
+    def _on_signal(self, one: Signal) -> None:
+        number, now = one.number, time.monotonic()
+        if number == signal.SIGCHLD:
+            return
+        again = now - self._last.get(number, 0.0) < SAME
+        self._last[number] = now
+        if number in (signal.SIGTERM, signal.SIGHUP):
+            if not again:
+                self._on_stop_signal(number)
+        elif one.code == SI_KERNEL:
+            self._keyboard = number  # the terminal sent it to CMD as well
+        elif number == signal.SIGINT:
+            if not again:
+                self._on_interrupt()
+        else:
+            self._tree.signal(number)
+
+    def _on_stop_signal(self, number: int) -> None:
+        second = self._interrupts and number == signal.SIGTERM
+        if number == signal.SIGTERM:
+            self._interrupts += 1
+        self._box.ask_stop(signal.Signals(number).name, 0 if second else self._options.grace, ask=number)
+
+    def _on_interrupt(self) -> None:
+        self._interrupts += 1
+        if self._interrupts > 1:
+            self._box.ask_stop("SIGINT", 0)
+        else:
+            self._tree.signal(signal.SIGINT)
+
+    def _stop_like(self, number: int) -> None:
+        """CMD has been stopped: stop in the same way, so that the shell sees its job stopped; go on together."""
+        self._tree.stopped_by = 0
+        if number != signal.SIGSTOP:
+            signal.signal(number, signal.SIG_DFL)
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        os.kill(os.getpid(), number)
+        if number != signal.SIGSTOP:
+            signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+        self._tree.signal(signal.SIGCONT)
+
+    # -- when all is over
+
+    def _conclude(self, receipt: Receipt) -> int:
+        code = self._code(receipt)
+        if not receipt.confirmed:
+            _say(receipt.sentence(), code)
+        elif receipt.reason in ("keeper died", "zygote died"):
+            _say(f"the {receipt.reason.split()[0]} was killed, so the command was ended; nothing of it is left", code)
+        elif receipt.reason == "exit" and receipt.signalled and not self._options.quiet:
+            name = os.path.basename(self._options.command[0])
+            count = f"{receipt.signalled} process{'' if receipt.signalled == 1 else 'es'}"
+            _say(f"ended {count} that {name} left behind", code)
+        if self._receipt_fd is not None:
+            code = _write_receipt(self._receipt_fd, self._options.receipt or "", receipt, code)
+        if self._keyboard and receipt.exit == {"signal": self._keyboard} and code == 128 + self._keyboard:
+            _die_of(self._keyboard)
+        return code
+
+    def _code(self, receipt: Receipt) -> int:
+        if not receipt.confirmed:
+            return UNCONFIRMED
+        if self._timed_out:
+            return TIMED_OUT
+        if receipt.exit is None:
+            return OURS if receipt.reason in ("keeper died", "zygote died") else 128 + signal.SIGKILL
+        return receipt.exit["code"] if "code" in receipt.exit else 128 + receipt.exit["signal"]
+
+
+def _say(sentence: str, code: int) -> int:
+    """One line on stderr, even from the background of a terminal with `tostop`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+    try:
+        os.write(2, f"quell: {sentence}\n".encode(errors="surrogateescape"))
+    except OSError:
+        return code
+    return code
+
+
+def _ignored_signals() -> set[signal.Signals]:
+    """What our parent made us ignore (nohup, a shell's `&`). Python itself ignores SIGPIPE and SIGXFSZ."""
+    usable = signal.valid_signals() - _NOT_OURS
+    return {number for number in usable if signal.getsignal(number) is signal.SIG_IGN}  # type: ignore[misc]
+
+
+def _environment() -> dict[bytes, bytes]:
+    """The environment as it was handed to us: Python may have added LC_CTYPE to its own copy."""
+    with open("/proc/self/environ", "rb") as file:
+        pairs = [entry.partition(b"=") for entry in file.read().split(b"\0") if b"=" in entry]
+    return {name: value for name, _, value in pairs if name}
+
+
+def _ledger() -> Ledger | None:
+    """Without a writable state directory there is no ledger; `quell doctor` says so."""
+    try:
+        ledger = Ledger()
+        ledger.reconcile()
+        return ledger
+    except OSError:
+        return None
+
+
+def _open_receipt(path: str | None) -> int | None:
+    if path is None:
+        return None
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise UsageError(f"the receipt cannot be written to {path}: {error.strerror}; choose another file") from None
+
+
+def _write_receipt(fd: int, path: str, receipt: Receipt, code: int) -> int:
+    text = receipt.to_json() + "\n"
+    try:
+        data = text.encode()
+        while data:
+            data = data[os.write(fd, data) :]
+        os.close(fd)
+        return code
+    except OSError as error:
+        _say(f"the receipt could not be written to {path}: {error.strerror}; here it is (the command's code: {code})", 0)
+        sys.stderr.write(text)
+        return OURS
+
+
+def _die_of(number: int) -> None:
+    """End as CMD ended, so that a shell's loop breaks on Ctrl+C."""
+    signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+    os.kill(os.getpid(), number)

@@ -1,0 +1,43 @@
+"""Every exception that Quell raises on purpose.
+
+    QuellError
+    ├── UsageError        what was asked for makes no sense; the sentence says what to do
+    ├── ContainmentError  this machine does not give the rung that was asked for
+    ├── SpawnError        the command could not be started; `code` is the exit code that a shell would give
+    └── BoxLostError      the zygote or keeper behind a box is gone; `receipt` says what became of its processes
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .supervise.receipt import Receipt
+
+
+class QuellError(Exception):
+    """The root: catching it catches all of ours and nothing else."""
+
+
+class UsageError(QuellError):
+    """Raised before anything is started."""
+
+
+class ContainmentError(QuellError):
+    """Raised when a box cannot be made; nothing was started."""
+
+
+class SpawnError(QuellError):
+    """Raised when a command does not start, or not in time. Nothing of it is left."""
+
+    def __init__(self, sentence: str, code: int) -> None:
+        super().__init__(sentence)
+        self.code = code
+
+
+class BoxLostError(QuellError):
+    """Raised by calls on a box whose keeper is gone."""
+
+    def __init__(self, sentence: str, receipt: Receipt | None = None) -> None:
+        super().__init__(sentence)
+        self.receipt = receipt

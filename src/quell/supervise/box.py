@@ -1,0 +1,289 @@
+"""The owner's end of a box: asks its keeper to spawn and to stop, and waits for what the keeper saw.
+
+Every wait has an end. A keeper that does not answer at the ladder's end is killed by the zygote, which then ends
+the box; if nobody answers, the verdict is `unconfirmed` and names who could be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import BoxLostError, ContainmentError, SpawnError
+from .keeper.ending import KILL_LIMIT
+from .keeper.link import Link, Message
+from .keeper.proc import Proc
+from .ledger import Entry
+from .receipt import Ended, Receipt
+from .tree import Stream, Tree, streams_for
+
+if TYPE_CHECKING:
+    from .zygote import Zygote
+
+GRACE = 5.0  # seconds between SIGTERM and SIGKILL
+START_LIMIT = 30.0  # seconds for a box to be made, or a command to start
+ANSWER_LIMIT = 1.0  # seconds past the ladder's end for keeper or zygote to say how it went
+
+
+class Box:
+    def __init__(self, zygote: Zygote, ident: int, link: Link, rung: str, entry: Entry | None) -> None:
+        self.ident = ident
+        self.rung = rung
+        self.keeper = 0
+        self.receipt: Receipt | None = None
+        self._zygote = zygote
+        self._link = link
+        self._entry = entry
+        self._trees: dict[int, Tree] = {}
+        self._ready = False
+        self._refused: str | None = None
+        self._died: Message | None = None
+        self._reason = ""
+        self._deadline: float | None = None  # by when the next answer must be here
+        self._asked_zygote = False
+        self._began = time.time()
+
+    # -- spawning
+
+    def await_ready(self) -> None:
+        if not self._until(lambda: (self._ready and self.keeper > 0) or self._refused is not None, START_LIMIT):
+            self._refused = self._refused or "its keeper did not start"
+        if self._refused is not None:
+            self._link.close()
+            if self._entry:
+                self._entry.remove()
+            raise ContainmentError(f"this machine does not give the rung '{self.rung}': {self._refused}")
+        self._record()
+
+    def spawn(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        umask: int | None = None,
+        rlimits: Mapping[str, tuple[int, int]] | None = None,
+        nice: int = 0,
+        stdin: Stream = None,
+        stdout: Stream = None,
+        stderr: Stream = None,
+        timeout: float = START_LIMIT,
+    ) -> Tree:
+        """Start a command in this box. SpawnError says why it did not start; nothing of it is left then.
+
+        Each stream is None (inherit), NULL, PIPE, PTY, a descriptor, or an open file; `rlimits` are named as in the
+        `resource` module.
+        """
+        spec = {
+            "argv": list(argv),
+            "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
+            "env": dict(os.environ if env is None else env),
+            "umask": umask,
+            "rlimits": [[name, soft, hard] for name, (soft, hard) in (rlimits or {}).items()],
+            "nice": nice,
+            "session": True,
+        }
+        with streams_for(stdin, stdout, stderr) as streams:
+            spec["tty"] = streams.tty
+            tree = self.ask_spawn(spec, streams.theirs)
+            if not self._until(lambda: tree.started or tree.failure is not None or self._over, timeout):
+                self.stop(reason="start timeout", force=True)
+                raise SpawnError(f"{argv[0]} did not start within {timeout:g} s; its box was ended", 125)
+            if tree.failure is not None:
+                raise tree.failure
+            if not tree.started:
+                raise BoxLostError("the box ended before the command started", self.receipt)
+            tree.take(streams)
+        self._record()
+        return tree
+
+    def ask_spawn(self, spec: dict[str, Any], fds: list[int]) -> Tree:
+        """Send the request only: the tree is entered here before it exists (H01)."""
+        if self._over or self._deadline is not None:
+            raise BoxLostError("the box is stopped", self.receipt)
+        tree = Tree(self, len(self._trees) + 1, spec["argv"])
+        self._trees[tree.ident] = tree
+        self._link.send({"op": "spawn", "tree": tree.ident, "spec": spec}, fds)
+        self._link.drain(START_LIMIT)
+        return tree
+
+    def send(self, tree: Tree, number: int) -> None:
+        self._link.send({"op": "signal", "tree": tree.ident, "signal": number})
+
+    # -- stopping
+
+    def stop(self, *, reason: str = "stop", grace: float = GRACE, force: bool = False) -> Receipt:
+        """End everything in the box and say what was seen. Asking again joins the stop; `force` cuts it short."""
+        self.ask_stop(reason, 0 if force else grace)
+        while self.receipt is None:
+            self.pump(None)
+        self._close()
+        return self.receipt
+
+    def ask_stop(self, reason: str, grace: float, ask: int = signal.SIGTERM) -> None:
+        """Begin a stop, or shorten the one under way; `handle` brings the receipt."""
+        if self._over:
+            return
+        self._reason = self._reason or reason
+        deadline = time.monotonic() + grace + KILL_LIMIT + ANSWER_LIMIT
+        self._deadline = min(deadline, self._deadline) if self._deadline else deadline
+        self._link.send({"op": "stop", "reason": reason, "grace": grace, "ask": int(ask)})
+
+    def stop_tree(self, tree: Tree, reason: str, grace: float) -> Receipt:
+        tree.receipt = None
+        self._link.send(
+            {"op": "stop", "tree": tree.ident, "reason": reason, "grace": grace, "ask": int(signal.SIGTERM)}
+        )
+        limit = grace + KILL_LIMIT + ANSWER_LIMIT
+        if not self._until(lambda: tree.receipt is not None or self._over, limit) or tree.receipt is None:
+            return self.stop(reason=reason, force=True)  # the keeper does not answer: the whole box must go
+        return tree.receipt
+
+    def abandon(self) -> None:
+        """Let go without waiting: the zygote ends what is left."""
+        self._close()
+
+    def _close(self) -> None:
+        self._link.close()
+        self._zygote.forget(self)
+        for tree in self._trees.values():
+            tree.close()
+
+    # -- hearing
+
+    @property
+    def _over(self) -> bool:
+        return self.receipt is not None
+
+    def watched(self) -> list[Link]:
+        """What to wait for, in a loop of one's own, before calling `handle`."""
+        return [link for link in (self._link, self._zygote.line) if not link.closed]
+
+    def wait_left(self) -> float | None:
+        """Seconds until `handle` must be called even if nothing arrives."""
+        return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+    def pump(self, seconds: float | None) -> None:
+        limits = [limit for limit in (seconds, self.wait_left()) if limit is not None]
+        poller = select.poll()
+        for link in self.watched():
+            poller.register(link, select.POLLIN | (select.POLLOUT if link.wants_write else 0))
+        poller.poll(min(limits) * 1000 + 0.5 if limits else None)
+        self.handle()
+
+    def _until(self, fact: Any, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        while not fact():
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self.pump(left)
+        return True
+
+    def handle(self) -> None:
+        """Take in what keeper and zygote said, and act when one of them is gone or late."""
+        if self._over:
+            return
+        self._zygote.handle()
+        self._link.flush()
+        for message, _ in self._link.receive():
+            self._hear(message)
+        if not self._over and self._refused is None:
+            self._check()
+
+    def _hear(self, message: Message) -> None:
+        tree = self._trees.get(message.get("tree") or 0)
+        match message["op"]:
+            case "ready":
+                self._ready = True
+            case "refused" | "broken":
+                self._refused = self._refused or message["why"]
+            case "receipt" if message["tree"] is None:
+                self._settle(message["report"])
+            case _ if tree is not None:
+                tree.hear(message)
+
+    def hear_zygote(self, message: Message) -> None:
+        match message["op"]:
+            case "box":
+                self.keeper = message["pid"]
+            case "refused":
+                self._refused = message["why"]
+            case "died":
+                self._died = message
+
+    def _check(self) -> None:
+        now = time.monotonic()
+        if self._link.closed and self._died is not None:
+            report = self._died["report"] or _nothing_seen(True)
+            return self._settle({**report, "reason": self._reason or "keeper died"})
+        if self._zygote.line.closed:
+            if self._link.closed:
+                seen = self._zygote.finish_alone(self.keeper, KILL_LIMIT + ANSWER_LIMIT)
+                return self._settle({**_nothing_seen(seen), "reason": self._reason or "zygote died"})
+            if self._deadline is None:
+                return self.ask_stop("zygote died", 0)
+        if self._link.closed and self._deadline is None:
+            self._deadline = now + KILL_LIMIT + ANSWER_LIMIT
+        if self._deadline is not None and now >= self._deadline:
+            if self._asked_zygote:
+                return self._settle({**_nothing_seen(False), "reason": self._reason or "keeper died"})
+            self._asked_zygote = True
+            self._deadline = now + KILL_LIMIT + ANSWER_LIMIT
+            self._zygote.line.send({"op": "kill", "box": self.ident})
+        return None
+
+    def _settle(self, report: dict[str, Any]) -> None:
+        """Make the receipt, adding what we know ourselves: the commands, and who can be seen of the survivors."""
+        known = {one["pid"] for one in report["processes"]}
+        survivors = list(report["survivors"])
+        processes = list(report["processes"])
+        alive = {} if report["verdict"] == "confirmed" or survivors else self._seen_alive()
+        for tree in self._trees.values():
+            if tree.pid and tree.pid not in known and not tree.ended and tree.pid not in alive:
+                ended = Ended(tree.pid, tree.inner, tree.argv, "gone", report["phases"]["total"])
+                processes.append(ended._asdict())
+        for pid, argv in alive.items():
+            processes.append(Ended(pid, None, argv, "alive", report["phases"]["total"])._asdict())
+            survivors.append(pid)
+        first = next(iter(self._trees.values()), None)
+        self.receipt = Receipt.from_report(
+            {**report, "processes": processes, "survivors": survivors},
+            rung=self.rung,
+            command=first.argv if first else [],
+            exit=first.exit if first else None,
+            started=_iso(self._began),
+        )
+        if self._entry and self.receipt.confirmed:
+            self._entry.remove()
+
+    def _seen_alive(self) -> dict[int, list[str]]:
+        """Without a word from keeper or zygote: whom of the box we can see ourselves."""
+        proc = Proc()
+        try:
+            roots = [tree.pid for tree in self._trees.values() if tree.pid and not tree.ended and proc.alive(tree.pid)]
+            below = [one for root in (self.keeper, *roots) for one in proc.see(root)]
+            return {**{pid: proc.argv(pid) for pid in roots}, **{one.pid: one.argv for one in below}}
+        finally:
+            proc.close()
+
+    def _record(self) -> None:
+        """Keep the ledger's entry true."""
+        ledger = self._zygote.ledger
+        if self._entry and ledger:
+            roots = [tree.pid for tree in self._trees.values() if not tree.ended]
+            self._entry.write(processes=ledger.marks(self._zygote.pid, self.keeper, *roots))
+
+
+def _nothing_seen(confirmed: bool) -> dict[str, Any]:
+    phases = {"ask": 0.0, "kill": 0.0, "total": 0.0}
+    verdict = "confirmed" if confirmed else "unconfirmed"
+    return {"verdict": verdict, "processes": [], "survivors": [], "signalled": 0, "phases": phases}
+
+
+def _iso(moment: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))

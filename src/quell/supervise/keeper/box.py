@@ -1,0 +1,302 @@
+"""The keeper of one box: spawns its commands, reaps, runs the stop ladder, and ends the box when its owner is gone.
+
+The first tree hangs directly below the keeper. A further one that starts while the first still has members gets
+a keeper of its own below this one, so that what it orphans stays told apart and can be ended alone.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from .crowd import Descent, Namespace, sweep
+from .ending import SETTLE, Ending
+from .launch import launch
+from .link import Link, Message, pair
+from .linux import SignalFd, become_subreaper
+from .streams import let_go
+
+FLUSH_LIMIT = 1.0  # seconds to hand the last message over to an owner that does not read
+
+
+class Tree:
+    """One spawned command. `below` leads to the keeper it was given; None while it hangs directly below this one."""
+
+    def __init__(self, ident: int, spec: dict[str, Any], crowd: Descent) -> None:
+        self.ident = ident
+        self.argv: list[str] = spec["argv"]
+        self.last_grace: float | None = spec.get("last_grace")  # set: the box ends with this command
+        self.crowd = crowd
+        self.pid = 0
+        self.host_pid = 0
+        self.running = True
+        self.below: Link | None = None
+        self.below_pid = 0
+        self.ending: Ending | None = None
+
+
+class Keeper:
+    """`lower`: a keeper below a keeper, which minds one tree and is over with it."""
+
+    def __init__(self, link: Link, owner: int, crowd: Descent, env: Mapping[bytes, bytes], lower: bool = False) -> None:
+        self._link = link
+        self._owner = owner
+        self._crowd = crowd
+        self._env = env
+        self._lower = lower
+        self._signals = SignalFd([signal.SIGCHLD])
+        self._trees: dict[int, Tree] = {}
+        self._lower_pids: set[int] = set()
+        self._ending: Ending | None = None
+        self._served = False
+        crowd.skip, crowd.hidden = (), self._lower_pids
+
+    # -- the loop
+
+    def run(self) -> None:
+        """Until the box is over. A lost owner, or a fault of our own, ends it by force."""
+        try:
+            while not self._over():
+                self._turn()
+        except Exception as error:  # a boundary: the owner hears of it, and the box ends all the same
+            self._link.send({"op": "broken", "why": f"{type(error).__name__}: {error}"})
+        self._link.drain(FLUSH_LIMIT)
+        self._perish()
+
+    def _over(self) -> bool:
+        served = self._lower and self._served and not self._trees
+        return served or self._link.closed or (self._ending is not None and self._ending.done)
+
+    def _turn(self) -> None:
+        poller = select.poll()
+        poller.register(self._link, select.POLLIN | (select.POLLOUT if self._link.wants_write else 0))
+        poller.register(self._owner, select.POLLIN)
+        poller.register(self._signals, select.POLLIN)
+        for tree in self._trees.values():
+            if tree.below:
+                poller.register(tree.below, select.POLLIN)
+        endings = self._endings()
+        wait = min((ending.wait() for ending in endings), default=None)
+        ready = {fd for fd, _ in poller.poll(None if wait is None else wait * 1000 + 0.5)}
+        if self._owner in ready:
+            self._link.closed = True
+            return
+        if self._signals.fileno() in ready:
+            self._signals.read()
+        for tree in [tree for tree in self._trees.values() if tree.below and tree.below.fileno() in ready]:
+            self._relay(tree)
+        self._reap()
+        self._link.flush()
+        if self._link.fileno() in ready:
+            for message, fds in self._link.receive():
+                self._obey(message, fds)
+        self._step()
+
+    def _endings(self) -> list[Ending]:
+        endings = [tree.ending for tree in self._trees.values() if tree.ending]
+        return [*endings, self._ending] if self._ending else endings
+
+    def _step(self) -> None:
+        for tree in list(self._trees.values()):
+            if tree.ending is not None:
+                tree.ending.step()
+                if tree.ending.done:
+                    self._link.send({"op": "receipt", "tree": tree.ident, "report": tree.ending.report()})
+                    tree.ending = None
+            if tree.below is None and not tree.running and tree.crowd.empty():
+                self._forget(tree)
+                self._link.send({"op": "empty", "tree": tree.ident})
+        if self._ending is not None:
+            self._ending.step()
+            if self._ending.done:
+                self._link.send({"op": "receipt", "tree": None, "report": self._ending.report()})
+
+    def _forget(self, tree: Tree) -> None:
+        if tree.crowd is not self._crowd:
+            tree.crowd.close()
+        del self._trees[tree.ident]
+
+    # -- what the owner asks
+
+    def _obey(self, message: Message, fds: list[int]) -> None:
+        tree = self._trees.get(message.get("tree", -1))
+        match message["op"]:
+            case "spawn":
+                self._spawn(message["tree"], message["spec"], fds)
+            case "signal" if tree is not None:
+                if tree.below:
+                    tree.below.send(message)
+                elif tree.running:
+                    os.kill(tree.pid, message["signal"])  # a child of ours that we have not reaped: never a stranger
+            case "stop" if "tree" not in message:
+                self._stop_box(message)
+            case "stop" if tree is not None:
+                self._stop_tree(tree, message)
+            case "stop":
+                self._link.send({"op": "receipt", "tree": message["tree"], "report": None})
+            case "force":
+                for ending in self._endings():
+                    ending.force()
+                for other in self._trees.values():
+                    if other.below:
+                        other.below.send(message)
+
+    def _stop_box(self, message: Message) -> None:
+        if self._ending is None:
+            self._ending = self._end(self._crowd, self._trees.values(), message)
+        elif message["grace"] == 0:
+            self._ending.force()
+
+    def _stop_tree(self, tree: Tree, message: Message) -> None:
+        if tree.below:
+            tree.below.send(message)
+        elif tree.ending is None:
+            tree.ending = self._end(tree.crowd, [tree], message)
+        elif message["grace"] == 0:
+            tree.ending.force()
+
+    def _end(self, crowd: Descent, trees: Iterable[Tree], message: Message) -> Ending:
+        ending = Ending(crowd, message["reason"], message["grace"], message["ask"])
+        for tree in trees:
+            if tree.running and tree.pid:
+                ending.note(tree.pid, tree.argv, tree.host_pid, self._inner(tree.pid))
+        return ending
+
+    def _inner(self, pid: int) -> int | None:
+        return pid if self._crowd.namespaced else None
+
+    # -- trees
+
+    def _spawn(self, ident: int, spec: dict[str, Any], fds: list[int]) -> None:
+        self._served = True
+        try:
+            if self._ending is not None:
+                raise OSError(errno.ESHUTDOWN, "the box is stopping")
+            whole = self._lower or spec.get("last_grace") is not None
+            tree = Tree(ident, spec, self._crowd if whole else self._crowd.part(str(ident), self._lower_pids))
+            alone = all(other.below for other in self._trees.values())
+            self._trees[ident] = tree  # entered before it exists (H01)
+            if alone:
+                self._start(tree, spec, fds)
+            else:
+                self._delegate(tree, spec, fds)
+        except OSError as error:
+            if ident in self._trees:
+                self._forget(self._trees[ident])
+            self._link.send({"op": "failed", "tree": ident, "errno": error.errno, "why": error.strerror})
+        for fd in fds:
+            os.close(fd)
+
+    def _start(self, tree: Tree, spec: dict[str, Any], fds: list[int]) -> None:
+        try:
+            tree.crowd.enter()
+            try:
+                tree.pid = launch(spec, fds, self._env)
+            finally:
+                tree.crowd.leave()
+        finally:
+            os.chdir("/")
+        let_go(spec.get("let_go"))
+        tree.host_pid = self._crowd.on_host(tree.pid)
+        self._link.send({"op": "spawned", "tree": tree.ident, "pid": tree.host_pid, "inner": self._inner(tree.pid)})
+
+    def _delegate(self, tree: Tree, spec: dict[str, Any], fds: list[int]) -> None:
+        ours, theirs = pair()
+        owner = os.pidfd_open(os.getpid())
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            self._become_lower(Link(theirs), owner, tree.crowd)
+        theirs.close()
+        os.close(owner)
+        self._lower_pids.add(pid)
+        tree.below, tree.below_pid = Link(ours), pid
+        tree.below.send({"op": "spawn", "tree": tree.ident, "spec": spec}, fds)
+
+    def _become_lower(self, link: Link, owner: int, crowd: Descent) -> None:
+        """In the forked child: mind one tree. Never returns."""
+        try:
+            self._link.close()
+            self._signals.close()
+            os.close(self._owner)
+            for tree in self._trees.values():
+                if tree.below:
+                    tree.below.close()
+            become_subreaper()
+            Keeper(link, owner, crowd, self._env, lower=True).run()
+        finally:
+            os._exit(1)
+
+    def _relay(self, tree: Tree) -> None:
+        """Pass on what a lower keeper says, and keep what its loss would make us need."""
+        assert tree.below is not None
+        for message, _ in tree.below.receive():
+            match message["op"]:
+                case "spawned":
+                    tree.pid, tree.host_pid = message["inner"] or message["pid"], message["pid"]
+                case "exited":
+                    tree.running = False
+                case "failed" | "empty":
+                    tree.below.close()
+                    self._trees.pop(tree.ident, None)
+            self._link.send(message)
+            if tree.below.closed:
+                return
+
+    def _lost(self, tree: Tree) -> None:
+        """A lower keeper was killed: what it minded hangs below us now, and ends (H10)."""
+        if tree.below is not None and not tree.below.closed:
+            self._relay(tree)
+        if tree.ident not in self._trees:
+            return
+        if tree.below is not None:
+            tree.below.close()
+            tree.below = None
+        others = {other.pid for other in self._trees.values() if other is not tree and not other.below}
+        tree.crowd.skip = self._lower_pids | others
+        tree.ending = self._end(tree.crowd, [tree], {"reason": "keeper died", "grace": 0, "ask": signal.SIGTERM})
+
+    # -- ends
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED | os.WCONTINUED)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            root = next((tree for tree in self._trees.values() if tree.running and tree.pid == pid), None)
+            if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
+                if root is not None and root.below is None:
+                    stopped = os.WSTOPSIG(status) if os.WIFSTOPPED(status) else 0
+                    self._link.send({"op": "stopped", "tree": root.ident, "signal": stopped})
+                continue
+            if pid in self._lower_pids:
+                self._lower_pids.discard(pid)
+                for tree in [tree for tree in self._trees.values() if tree.below_pid == pid]:
+                    self._lost(tree)
+            for ending in self._endings():
+                ending.reaped(pid, status)
+            if root is not None:
+                self._root_ended(root, status)
+
+    def _root_ended(self, tree: Tree, status: int) -> None:
+        tree.running = False
+        self._link.send({"op": "exited", "tree": tree.ident, "status": status})
+        if tree.last_grace is not None and self._ending is None:
+            self._ending = Ending(self._crowd, "exit", tree.last_grace, settle=SETTLE)
+            self._ending.note(tree.pid, tree.argv, tree.host_pid, self._inner(tree.pid))
+            self._ending.reaped(tree.pid, status)
+
+    def _perish(self) -> None:
+        """End whoever is left by force, however long it takes, and this process with them."""
+        if isinstance(self._crowd, Namespace):
+            os._exit(0)  # the kernel kills the namespace with its init, and holds the init until all are gone
+        sweep(self._crowd)
+        self._crowd.close()
+        os._exit(0)

@@ -1,0 +1,265 @@
+"""A crowd: the processes that one stop is about, and the ways to signal, kill and see the last of them.
+
+Every crowd is found by descent. Orphans below a keeper become its children, because it is a subreaper or the
+init of a PID namespace, so that "no child left" from the kernel means that nobody is left (H11, H13).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import time
+from collections.abc import Collection
+
+from .proc import Proc, Seen
+
+SWEEP_PATIENCE = 0.25  # seconds between two rounds against what SIGKILL does not end, at the most
+FREEZE_LIMIT = 0.05  # seconds: a round waits this long for a stop signal to act, then kills what there is
+
+
+class Descent:
+    """Everything below this process but what is in `skip`: the subreaper rung, and any one tree in a box.
+
+    `skip` leaves out lower keepers with all below them, `hidden` leaves just them out of what is seen.
+    """
+
+    def __init__(self, proc: Proc, host: Proc | None = None) -> None:
+        self.proc = proc
+        self.host = host or proc
+        self.namespaced = host is not None
+        self.skip: Collection[int] = ()
+        self.hidden: Collection[int] = ()
+
+    def part(self, name: str, skip: Collection[int]) -> Descent:
+        """The crowd of one tree in this box."""
+        crowd = Descent(self.proc, self.host if self.namespaced else None)
+        crowd.skip = skip
+        return crowd
+
+    def on_host(self, pid: int) -> int:
+        """The pid by which the host knows a child of this process."""
+        if not self.namespaced:
+            return pid
+        children = reversed(self.host.children(self.host.me()))
+        return next((child for child in children if self.host.inner(child) == pid), 0)
+
+    def see(self) -> list[Seen]:
+        """The living members, by the pids of the host."""
+        skip = {self.on_host(pid) for pid in self.skip}
+        seen = self.host.see(self.host.me(), skip, self.namespaced)
+        return [one for one in seen if (one.inner or one.pid) not in self.hidden]
+
+    def enter(self) -> None:
+        """Called right before a member is spawned, and `leave` right after."""
+
+    def leave(self) -> None:
+        pass
+
+    def close(self) -> None:
+        """Give back what the crowd holds in the kernel. It is empty by now."""
+
+    def _each(self, number: int, ours: set[int]) -> bool:
+        """Signal, parents first, everybody who is not in `ours` yet. True if there was anybody."""
+        fresh = False
+        for pid in self.proc.descendants(os.getpid(), self.skip):
+            if pid not in ours and _send(self.proc, pid, number, ours):
+                ours.add(pid)
+                fresh = True
+        return fresh
+
+    def signal(self, number: int) -> None:
+        self._each(number, {os.getpid()})
+
+    def kill(self) -> None:
+        """One forced round: stop everybody, parents first, until no new one appears; then kill them all.
+
+        Killing without stopping first loses against what forks faster than a walk takes.
+        """
+        ours = {os.getpid()}
+        limit = time.monotonic() + FREEZE_LIMIT
+        while self._each(signal.SIGSTOP, ours) or not self._still(ours):
+            if time.monotonic() > limit:
+                break
+        for pid in ours - {os.getpid()}:
+            _send(self.proc, pid, signal.SIGKILL, ours)
+
+    def _still(self, pids: set[int]) -> bool:
+        for pid in pids - {os.getpid()}:
+            stat = self.proc.stat(pid)
+            if stat is not None and stat.state not in "TtZX":
+                return False
+        return True
+
+    def empty(self) -> bool:
+        """Called when there is nothing to reap: whether that is because nobody is left."""
+        if not self.skip:
+            return not _has_child()
+        return not any(child not in self.skip for child in self.proc.children(os.getpid()))
+
+
+class Namespace(Descent):
+    """Everything in the PID namespace that this process is the init of."""
+
+    def signal(self, number: int) -> None:
+        _send_all(number)
+
+    def kill(self) -> None:
+        _send_all(signal.SIGKILL)
+
+
+class Cgroup(Descent):
+    """Everything in one cgroup, and whatever left it but still descends from here."""
+
+    def __init__(self, proc: Proc, path: str, home: str) -> None:
+        super().__init__(proc)
+        self.path = path
+        self._home = home
+
+    def create(self) -> Cgroup:
+        os.mkdir(self.path, 0o755)
+        try:
+            if not os.path.exists(f"{self.path}/cgroup.kill"):
+                raise OSError(errno.ENOTSUP, "the cgroups of this kernel have no cgroup.kill (Linux 5.14 has)")
+            self.enter()
+            self.leave()
+        except OSError:
+            self.close()
+            raise
+        return self
+
+    def part(self, name: str, skip: Collection[int]) -> Descent:
+        crowd = Cgroup(self.proc, f"{self.path}/{name}", self._home)
+        os.mkdir(crowd.path, 0o755)
+        crowd.skip = skip
+        return crowd
+
+    def enter(self) -> None:
+        _write(f"{self.path}/cgroup.procs", "0")
+
+    def leave(self) -> None:
+        _write(f"{self._home}/cgroup.procs", "0")
+
+    def members(self) -> list[int]:
+        return cgroup_pids(self.path)
+
+    def see(self) -> list[Seen]:
+        seen = {one.pid: one for one in super().see()}
+        for pid in self.members():
+            if pid not in seen and self.proc.alive(pid):
+                seen[pid] = Seen(pid, None, self.proc.argv(pid))
+        return list(seen.values())
+
+    def signal(self, number: int) -> None:
+        ours = {os.getpid()}
+        self._each(number, ours)
+        for pid in self.members():
+            if pid not in ours:
+                _send(self.proc, pid, number, cgroup=self.path)
+
+    def kill(self) -> None:
+        kill_cgroup(self.path)
+        if any(self.proc.alive(pid) for pid in self.proc.descendants(os.getpid(), self.skip)):
+            super().kill()
+
+    def empty(self) -> bool:
+        return super().empty() and not cgroup_populated(self.path)
+
+    def close(self) -> None:
+        remove_cgroup(self.path)
+
+
+def sweep(crowd: Descent, limit: float | None = None) -> bool:
+    """End everything below this process. True once the kernel says that it has no child; False after `limit`."""
+    deadline = None if limit is None else time.monotonic() + limit
+    wait = 0.001
+    while True:
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return True
+        if deadline is not None and time.monotonic() > deadline:
+            return False
+        crowd.kill()
+        time.sleep(wait)
+        wait = min(wait * 2, SWEEP_PATIENCE)
+
+
+def cgroup_pids(path: str) -> list[int]:
+    pids: list[int] = []
+    for folder, _, files in os.walk(path):
+        if "cgroup.procs" in files:
+            try:
+                with open(f"{folder}/cgroup.procs", encoding="ascii") as file:
+                    pids += map(int, file.read().split())
+            except OSError:
+                continue
+    return pids
+
+
+def cgroup_populated(path: str) -> bool:
+    try:
+        with open(f"{path}/cgroup.events", encoding="ascii") as file:
+            return "populated 1" in file.read()
+    except FileNotFoundError:
+        return False
+
+
+def kill_cgroup(path: str) -> None:
+    try:
+        _write(f"{path}/cgroup.kill", "1")
+    except FileNotFoundError:
+        return
+
+
+def remove_cgroup(path: str) -> None:
+    """Remove a cgroup with those below it; one that still has members stays."""
+    for folder, _, _ in os.walk(path, topdown=False):
+        try:
+            os.rmdir(folder)
+        except OSError:
+            continue
+
+
+def _write(path: str, text: str) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(fd, text.encode())
+    finally:
+        os.close(fd)
+
+
+def _send_all(number: int) -> None:
+    try:
+        os.kill(-1, number)
+    except OSError:
+        return
+
+
+def _send(proc: Proc, pid: int, number: int, parents: Collection[int] = (), cgroup: str | None = None) -> bool:
+    """Signal one of ours through a pidfd taken *before* its parent or cgroup is checked, so never a stranger."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        stat = proc.stat(pid)
+        if stat is None or stat.state in "ZX":
+            return False
+        if not (proc.in_cgroup(pid, cgroup) if cgroup else stat.parent in parents):
+            return False
+        signal.pidfd_send_signal(fd, number)
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _has_child() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT | os.WSTOPPED | os.WCONTINUED)
+        return True
+    except ChildProcessError:
+        return False

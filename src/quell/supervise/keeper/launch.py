@@ -1,0 +1,125 @@
+"""Starting one command: by `posix_spawn`, or by fork and exec where only that can do what is asked.
+
+The child gets the three streams and the descriptors that its asker meant for it, default signals (but for those
+that the asker inherited as ignored) and an empty signal mask; nothing else of the keeper.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import signal
+from collections.abc import Mapping
+from typing import Any
+
+_ALL_SIGNALS = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP})
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+Action = tuple[Any, ...]
+
+
+def candidates(name: str, env: Mapping[bytes, bytes]) -> list[str]:
+    """The files that `name` may mean, in the order in which a shell tries them."""
+    if "/" in name or not name:
+        return [name]
+    path = os.fsdecode(env.get(b"PATH", _DEFAULT_PATH.encode()))
+    found = (os.path.join(folder or ".", name) for folder in path.split(":"))
+    return [file for file in found if os.path.exists(file)]  # a vain attempt to spawn costs a process
+
+
+def launch(spec: Mapping[str, Any], fds: list[int], inherited_env: Mapping[bytes, bytes]) -> int:
+    """Start what `spec` says and return its pid; OSError says why not, as a shell would see it."""
+    argv = [os.fsencode(part) for part in spec["argv"]]
+    pairs = spec.get("env")
+    env = dict(inherited_env) if pairs is None else {os.fsencode(k): os.fsencode(v) for k, v in pairs.items()}
+    umask = os.umask(spec["umask"]) if spec.get("umask") is not None else None
+    try:
+        if spec.get("cwd") is not None:
+            os.chdir(spec["cwd"])
+        start = _fork_exec if spec.get("rlimits") or spec.get("nice") else _spawn
+        return _first_that_starts(start, argv, env, spec, fds)
+    finally:
+        if umask is not None:
+            os.umask(umask)
+
+
+def _first_that_starts(start: Any, argv: list[bytes], env: Mapping[bytes, bytes], spec: Any, fds: list[int]) -> int:
+    failure = OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+    for path in candidates(os.fsdecode(argv[0]), env):
+        try:
+            return int(start(path, argv, env, spec, fds))
+        except OSError as error:
+            if error.errno == errno.ENOEXEC:  # a script without `#!`: shells run it with sh
+                return int(start("/bin/sh", [b"sh", os.fsencode(path), *argv[1:]], env, spec, fds))
+            if error.errno in (errno.ENOENT, errno.ENOTDIR):
+                continue
+            failure = error
+            if error.errno != errno.EACCES:
+                break
+    raise OSError(failure.errno, os.strerror(failure.errno or 0))
+
+
+def _stream_actions(spec: Mapping[str, Any], fds: list[int]) -> list[Action]:
+    actions: list[Action] = [(os.POSIX_SPAWN_DUP2, fd, target) for target, fd in enumerate(fds[:3])]
+    if spec.get("tty"):  # the first terminal that a session leader opens becomes its controlling terminal
+        actions.insert(0, (os.POSIX_SPAWN_OPEN, 0, os.ttyname(fds[0]), os.O_RDWR, 0))
+    return actions + [(os.POSIX_SPAWN_CLOSE, fd) for fd in spec.get("closed", ())]
+
+
+def _spawn(path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mapping[str, Any], fds: list[int]) -> int:
+    group = {"setsid": True} if spec.get("tty") or spec.get("session") else {}
+    ignored = set(spec.get("ignored", ()))
+    return os.posix_spawn(
+        path,
+        argv,
+        env,
+        file_actions=_stream_actions(spec, fds),
+        setsigmask=spec.get("mask", []),
+        setsigdef=[number for number in _ALL_SIGNALS if number not in ignored],
+        **group,
+    )
+
+
+def _fork_exec(path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mapping[str, Any], fds: list[int]) -> int:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        _become(path, argv, env, spec, fds, write)
+    os.close(write)
+    with os.fdopen(read, "rb") as report:
+        failed = report.read()
+    if failed:
+        os.waitpid(pid, 0)
+        raise OSError(int(failed), os.strerror(int(failed)))
+    return pid
+
+
+def _become(
+    path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mapping[str, Any], fds: list[int], report: int
+) -> None:
+    """In the forked child: take on every attribute, then the program. Never returns."""
+    try:
+        if spec.get("tty") or spec.get("session"):
+            os.setsid()
+        if spec.get("tty"):
+            os.close(os.open(os.ttyname(fds[0]), os.O_RDWR))
+        for target, fd in enumerate(fds[:3]):
+            os.dup2(fd, target)
+        for fd in spec.get("closed", ()):
+            os.close(fd)
+        for name, soft, hard in spec.get("rlimits", ()):
+            resource.setrlimit(getattr(resource, name), (soft, hard))
+        if spec.get("nice"):
+            os.nice(spec["nice"])
+        ignored = set(spec.get("ignored", ()))
+        for number in _ALL_SIGNALS:
+            signal.signal(number, signal.SIG_IGN if number in ignored else signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, spec.get("mask", []))
+        os.execve(path, argv, env)
+    except OSError as error:
+        os.write(report, str(error.errno or errno.EINVAL).encode())
+    except BaseException:  # a boundary: whatever it is, the parent must hear of it and this copy must not go on
+        os.write(report, str(int(errno.EINVAL)).encode())
+    finally:
+        os._exit(127)

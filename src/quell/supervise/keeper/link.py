@@ -1,0 +1,110 @@
+"""Messages and file descriptors over one Unix socket, without ever blocking on the other side."""
+
+from __future__ import annotations
+
+import array
+import json
+import select
+import socket
+from typing import Any
+
+Message = dict[str, Any]
+
+_HEADER = 8  # four bytes of length, four of how many descriptors come along
+_CHUNK = 1 << 16
+_MAX_FDS = 64
+
+
+def pair() -> tuple[socket.socket, socket.socket]:
+    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+
+
+class Link:
+    """One end. `closed` is set when the other end is gone; nothing is raised for it."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        sock.setblocking(False)
+        self._sock = sock
+        self._out: list[tuple[bytes, list[int]]] = []
+        self._in = bytearray()
+        self._fds: list[int] = []
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+    @property
+    def wants_write(self) -> bool:
+        return bool(self._out) and not self.closed
+
+    def send(self, message: Message, fds: tuple[int, ...] | list[int] = ()) -> None:
+        """Queue and try to write at once. The descriptors stay the caller's until written: pass lasting ones."""
+        body = json.dumps(message, separators=(",", ":")).encode()
+        header = len(body).to_bytes(4, "little") + len(fds).to_bytes(4, "little")
+        self._out.append((header + body, list(fds)))
+        self.flush()
+
+    def flush(self) -> None:
+        while self._out and not self.closed:
+            data, fds = self._out[0]
+            control = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+            try:
+                sent = self._sock.sendmsg([data], control, socket.MSG_NOSIGNAL)
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError:
+                self.closed = True
+                return
+            if sent == len(data):
+                self._out.pop(0)
+            else:
+                self._out[0] = (data[sent:], [])
+
+    def drain(self, seconds: float) -> None:
+        """Write out what is queued, waiting for the other side no longer than this."""
+        while self.wants_write:
+            poller = select.poll()
+            poller.register(self, select.POLLOUT)
+            if not poller.poll(seconds * 1000):
+                return
+            self.flush()
+
+    def receive(self) -> list[tuple[Message, list[int]]]:
+        """Everything that has arrived whole, each message with its descriptors."""
+        while True:
+            try:
+                data, control, _, _ = self._sock.recvmsg(
+                    _CHUNK, socket.CMSG_SPACE(_MAX_FDS * 4), socket.MSG_CMSG_CLOEXEC
+                )
+            except (BlockingIOError, InterruptedError):
+                break
+            except OSError:
+                self.closed = True
+                break
+            for level, kind, payload in control:
+                if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                    found = array.array("i")
+                    found.frombytes(payload[: len(payload) - len(payload) % found.itemsize])
+                    self._fds.extend(found)
+            if not data:
+                self.closed = True
+                break
+            self._in += data
+        return self._whole()
+
+    def _whole(self) -> list[tuple[Message, list[int]]]:
+        messages = []
+        while len(self._in) >= _HEADER:
+            size = int.from_bytes(self._in[:4], "little")
+            count = int.from_bytes(self._in[4:8], "little")
+            if len(self._in) < _HEADER + size:
+                break
+            body = bytes(self._in[_HEADER : _HEADER + size])
+            del self._in[: _HEADER + size]
+            fds, self._fds = self._fds[:count], self._fds[count:]
+            messages.append((json.loads(body), fds))
+        return messages
+
+    def close(self) -> None:
+        self.closed = True
+        self._sock.close()

@@ -1,0 +1,144 @@
+"""Reading `/proc`: who descends from whom, under which argv, in which state.
+
+A process is known by its pid together with its start time, or by its place below a living ancestor of ours;
+never by the number alone (H13).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from typing import NamedTuple
+
+_ARGV_BYTES = 4096
+_DEAD = "ZX"
+
+
+class Seen(NamedTuple):
+    """One process as a walk saw it. `inner` is its pid in the keeper's PID namespace, where that has its own."""
+
+    pid: int
+    inner: int | None
+    argv: list[str]
+
+
+class Stat(NamedTuple):
+    state: str
+    parent: int
+    start: int
+
+
+class Proc:
+    """One mount of procfs. Pids are those of the namespace that the mount belongs to."""
+
+    def __init__(self, path: str = "/proc") -> None:
+        self._dir = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            me = self.me()
+            self.has_children_files = os.path.exists(f"/proc/self/fd/{self._dir}/{me}/task/{me}/children")
+        except OSError:
+            os.close(self._dir)
+            raise
+
+    def close(self) -> None:
+        os.close(self._dir)
+
+    def me(self) -> int:
+        return int(os.readlink("self", dir_fd=self._dir))
+
+    def _read(self, path: str, limit: int = 1 << 20) -> bytes:
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._dir)
+        except OSError:
+            return b""
+        try:
+            data = os.read(fd, min(limit, 1 << 16))
+            while data and len(data) < limit:
+                more = os.read(fd, 1 << 16)
+                if not more:
+                    break
+                data += more
+            return data
+        except OSError:
+            return b""
+        finally:
+            os.close(fd)
+
+    def stat(self, pid: int) -> Stat | None:
+        fields = self._read(f"{pid}/stat", 4096).rpartition(b")")[2].split()
+        return Stat(fields[0].decode(), int(fields[1]), int(fields[19])) if len(fields) > 19 else None
+
+    def alive(self, pid: int, start: int | None = None) -> bool:
+        """Whether that very process runs: a zombie does not, nor another one under its number."""
+        stat = self.stat(pid)
+        return stat is not None and stat.state not in _DEAD and start in (None, stat.start)
+
+    def argv(self, pid: int) -> list[str]:
+        raw = self._read(f"{pid}/cmdline", _ARGV_BYTES).rstrip(b"\0")
+        return [os.fsdecode(part) for part in raw.split(b"\0")] if raw else []
+
+    def inner(self, pid: int) -> int | None:
+        """The pid of that process one PID namespace further in than this mount."""
+        for line in self._read(f"{pid}/status", 8192).split(b"\n"):
+            if line.startswith(b"NSpid:"):
+                pids = line.split()[1:]
+                return int(pids[1]) if len(pids) > 1 else None
+        return None
+
+    def in_cgroup(self, pid: int, path: str) -> bool:
+        """Whether that process is in the cgroup v2 folder `path` or below it."""
+        for line in self._read(f"{pid}/cgroup", 8192).split(b"\n"):
+            if line.startswith(b"0::/"):
+                return os.path.basename(path) in os.fsdecode(line[4:]).split("/")
+        return False
+
+    def children(self, pid: int) -> list[int]:
+        try:
+            threads = os.stat(f"{pid}/task", dir_fd=self._dir).st_nlink - 2
+            tasks = [str(pid)] if threads == 1 else self._tasks(pid)
+        except OSError:
+            return []
+        found: list[int] = []
+        for task in tasks:
+            found += map(int, self._read(f"{pid}/task/{task}/children").split())
+        return found
+
+    def _tasks(self, pid: int) -> list[str]:
+        fd = os.open(f"{pid}/task", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=self._dir)
+        try:
+            return os.listdir(fd)
+        finally:
+            os.close(fd)
+
+    def _families(self) -> dict[int, list[int]]:
+        """Children by parent from one pass over every process, for kernels without `children` files."""
+        families: dict[int, list[int]] = {}
+        for name in os.listdir(self._dir):
+            stat = self.stat(int(name)) if name.isdecimal() else None
+            if stat:
+                families.setdefault(stat.parent, []).append(int(name))
+        return families
+
+    def descendants(self, root: int, skip: Collection[int] = ()) -> Iterator[int]:
+        """Parents before children, so that a caller who stops each one as it comes meets what it forked before.
+
+        What is in `skip` is left out with everything below it.
+        """
+        families = None if self.has_children_files else self._families()
+        queue, known = [root], {root, *skip}
+        for pid in queue:
+            if pid != root:
+                yield pid
+            for child in self.children(pid) if families is None else families.get(pid, []):
+                if child not in known:
+                    known.add(child)
+                    queue.append(child)
+
+    def see(self, root: int, skip: Collection[int] = (), namespaced: bool = False) -> list[Seen]:
+        """Every living process below `root`; `namespaced` adds their inner pids."""
+        seen = []
+        for pid in self.descendants(root, skip):
+            argv = self.argv(pid)
+            if argv or self.alive(pid):
+                seen.append(Seen(pid, self.inner(pid) if namespaced else None, argv))
+        return seen

@@ -1,0 +1,317 @@
+"""The zygote: forks keepers in about a millisecond, keeps some ready, and outlives any of them to finish its work.
+
+When a keeper is killed, what it kept becomes the zygote's by descent (or dies with the namespace), and the zygote
+ends it. When the runtime is gone, the zygote ends everything and exits (H23).
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Mapping
+
+from .box import Keeper
+from .crowd import Cgroup, Descent, Namespace, kill_cgroup, remove_cgroup, sweep
+from .ending import Ending
+from .link import Link, Message, pair
+from .linux import (
+    CLONE_NEWNS,
+    CLONE_NEWPID,
+    CLONE_NEWUSER,
+    MS_NODEV,
+    MS_NOEXEC,
+    MS_NOSUID,
+    MS_REC,
+    MS_SLAVE,
+    SignalFd,
+    become_subreaper,
+    die_with_parent,
+    mount,
+    rename,
+    setns,
+    unshare,
+)
+from .proc import Proc
+from .streams import let_go
+
+NAMESPACE_RUNGS = ("pidns", "userns")
+
+
+class Ward:
+    """One keeper below the zygote."""
+
+    def __init__(self, pid: int, rung: str, cgroup: str | None) -> None:
+        self.pid = pid
+        self.rung = rung
+        self.cgroup = cgroup
+        self.ident: int | None = None  # None while it waits in the pool
+
+
+class Zygote:
+    def __init__(self, line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
+        self._line = line
+        self._owner = owner
+        self._env = env
+        self._pool_size = pool
+        self._pool_rung = rung
+        self._pool: list[tuple[Ward, socket.socket]] = []
+        self._wards: dict[int, Ward] = {}
+        self._proc = Proc()
+        self._me = os.pidfd_open(os.getpid())
+        self._home_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+        become_subreaper()
+        self._signals = SignalFd([signal.SIGCHLD])
+
+    # -- the loop
+
+    def run(self) -> None:
+        try:
+            self._fill_pool()
+            while not self._line.closed:
+                self._turn()
+        finally:
+            self._perish()
+
+    def _turn(self) -> None:
+        poller = select.poll()
+        poller.register(self._line, select.POLLIN | (select.POLLOUT if self._line.wants_write else 0))
+        poller.register(self._owner, select.POLLIN)
+        poller.register(self._signals, select.POLLIN)
+        ready = {fd for fd, _ in poller.poll()}
+        if self._owner in ready:
+            self._line.closed = True
+            return
+        if self._signals.fileno() in ready:
+            self._signals.read()
+        self._line.flush()
+        if self._line.fileno() in ready:
+            for message, fds in self._line.receive():
+                self._obey(message, fds)
+        self._reap()
+
+    def _obey(self, message: Message, fds: list[int]) -> None:
+        match message["op"]:
+            case "box":
+                try:
+                    ward = self._hand_out(message, fds[0])
+                    self._line.send({"op": "box", "box": message["box"], "pid": ward.pid})
+                except OSError as error:
+                    self._line.send({"op": "refused", "box": message["box"], "why": str(error.strerror or error)})
+                for fd in fds:
+                    os.close(fd)
+                let_go(message.get("let_go"))
+                self._fill_pool()
+            case "kill":
+                for ward in self._wards.values():
+                    if ward.ident == message["box"]:
+                        os.kill(ward.pid, signal.SIGKILL)
+
+    # -- keepers
+
+    def _fill_pool(self) -> None:
+        while len(self._pool) < self._pool_size:
+            ours, theirs = pair()
+            try:
+                ward = self._fork(self._pool_rung, None, None, theirs, ours)
+            except OSError:
+                self._pool_size = 0  # an asker will hear the reason
+                ours.close()
+            else:
+                self._pool.append((ward, ours))
+            finally:
+                theirs.close()
+
+    def _hand_out(self, message: Message, link: int) -> Ward:
+        if message["rung"] == self._pool_rung and self._pool:
+            ward, crib = self._pool.pop(0)
+            socket.send_fds(crib, [b"!"], [link])
+            crib.close()
+        else:
+            ward = self._fork(message["rung"], message.get("cgroup"), message.get("home"), link)
+        ward.ident = message["box"]
+        return ward
+
+    def _fork(
+        self, rung: str, cgroup: str | None, home: str | None, link: int | socket.socket, mine: socket.socket | None = None
+    ) -> Ward:
+        if rung == "userns":
+            enter_user_namespace()  # for good: this zygote serves one box
+        elif rung == "pidns":
+            unshare(CLONE_NEWPID)
+        pid = os.fork()
+        if pid == 0:
+            self._become_keeper(rung, cgroup, home, link, mine)
+        if rung == "pidns":
+            setns(self._home_ns, CLONE_NEWPID)
+        ward = self._wards[pid] = Ward(pid, rung, cgroup)
+        return ward
+
+    def _become_keeper(
+        self, rung: str, cgroup: str | None, home: str | None, link: int | socket.socket, mine: socket.socket | None
+    ) -> None:
+        """In the forked child. Never returns."""
+        try:
+            rename("quell-keeper")
+            self._line.close()
+            self._signals.close()
+            os.close(self._home_ns)
+            for _, crib in self._pool:
+                crib.close()
+            if mine is not None:
+                mine.close()
+            crowd = None
+            try:
+                crowd = self._contain(rung, cgroup, home)
+                why = None
+            except OSError as error:
+                why = str(error)
+            if isinstance(link, socket.socket):
+                _, fds, _, _ = socket.recv_fds(link, 1, 1, socket.MSG_CMSG_CLOEXEC)
+                link.close()
+                if not fds:
+                    os._exit(0)
+                link = fds[0]
+            channel = Link(socket.socket(fileno=link))
+            if crowd is None:
+                channel.send({"op": "refused", "why": why})
+                os._exit(0)
+            channel.send({"op": "ready"})
+            Keeper(channel, self._owner, crowd, self._env).run()
+        finally:
+            os._exit(1)
+
+    def _contain(self, rung: str, cgroup: str | None, home: str | None) -> Descent:
+        if rung not in NAMESPACE_RUNGS:
+            become_subreaper()
+            proc = Proc()
+            return Cgroup(proc, cgroup, home).create() if cgroup and home else Descent(proc)
+        die_with_parent()
+        watch = select.poll()
+        watch.register(self._me, select.POLLIN)
+        if watch.poll(0):  # the zygote died before it could be asked to take us along
+            os._exit(1)
+        unshare(CLONE_NEWNS)
+        mount("none", "/", None, MS_REC | MS_SLAVE)
+        mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+        return Namespace(Proc(), self._proc)
+
+    # -- ends
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            ward = self._wards.pop(pid, None)
+            if ward is None:
+                continue
+            self._pool = [(other, crib) for other, crib in self._pool if other is not ward]
+            if status != 0 or ward.ident is not None:
+                self._finish(ward, status)
+
+    def _finish(self, ward: Ward, status: int) -> None:
+        """End what a killed keeper may have left, and tell. One that ended by itself left nothing."""
+        report = None
+        if status != 0:
+            ending = Ending(self._crowd(ward), "keeper died", grace=0)
+            while not ending.done:
+                self._collect(ending)
+                ending.step()
+                time.sleep(0 if ending.done else min(ending.wait(), 0.002))
+            report = ending.report()
+        if ward.cgroup:
+            remove_cgroup(ward.cgroup)
+        self._line.send({"op": "died", "box": ward.ident, "status": status, "report": report})
+
+    def _crowd(self, ward: Ward) -> Descent:
+        crowd = Cgroup(self._proc, ward.cgroup, "") if ward.cgroup else Descent(self._proc)
+        crowd.skip = set(self._wards)
+        return crowd
+
+    def _collect(self, ending: Ending) -> None:
+        """Reap whoever came to us from the dead keeper."""
+        for pid in self._proc.children(os.getpid()):
+            if pid not in self._wards:
+                try:
+                    done, status = os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    continue
+                if done:
+                    ending.reaped(pid, status)
+
+    def _perish(self) -> None:
+        """The runtime is gone: end every keeper and all below, however long it takes."""
+        cgroups = [ward.cgroup for ward in self._wards.values() if ward.cgroup]
+        for path in cgroups:
+            kill_cgroup(path)
+        sweep(Descent(self._proc))
+        for path in cgroups:
+            remove_cgroup(path)
+        os._exit(0)
+
+
+def enter_user_namespace() -> None:
+    """Become the owner of a user namespace in which this user is itself, and of the PID namespace to come."""
+    uid, gid = os.geteuid(), os.getegid()
+    unshare(CLONE_NEWUSER | CLONE_NEWPID)
+    for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
+        with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
+            file.write(text)
+
+
+def quiet_signals() -> None:
+    """The keyboard and polite requests are for the commands: zygote and keepers end by other means."""
+    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
+        if number not in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS):
+            signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def serve(line: socket.socket, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
+    """Be the zygote of the process behind `owner`. Never returns."""
+    try:
+        rename("quell-zygote")
+        quiet_signals()
+        Zygote(Link(line), owner, env, pool, rung).run()
+    finally:
+        os._exit(1)
+
+
+def guard(zygote: int, owner: int) -> None:
+    """Wait above the zygote: whichever of it and the runtime goes first, end all that is left. Never returns."""
+    try:
+        rename("quell-guard")
+        watch = select.poll()
+        watch.register(os.pidfd_open(zygote), select.POLLIN)
+        watch.register(owner, select.POLLIN)
+        watch.poll()
+        sweep(Descent(Proc()))
+    finally:
+        os._exit(0)
+
+
+def main(arguments: list[str]) -> None:
+    """The program that a runtime starts: `line owner pool rung`, two descriptors and two settings."""
+    line, owner, pool, rung = int(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3]
+    os.set_inheritable(line, False)
+    os.set_inheritable(owner, False)
+    os.setsid()
+    os.chdir("/")
+    quiet_signals()
+    become_subreaper()
+    zygote = os.fork()
+    if zygote == 0:
+        serve(socket.socket(fileno=line), owner, os.environb, pool, rung)
+    os.close(line)
+    guard(zygote, owner)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,186 @@
+"""One spawned command with all its descendants, and the streams that it was given."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import termios
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Any
+
+from ..errors import BoxLostError, SpawnError
+from .keeper.link import Message
+from .receipt import Receipt
+
+if TYPE_CHECKING:
+    from .box import Box
+
+PIPE, NULL, PTY = -1, -3, -4
+Stream = int | IO[Any] | None
+_STANDARD = (0, 1, 2)
+
+
+class Streams:
+    """The descriptors of one spawn: `theirs` go to the child, `ours` stay. What is not taken over is closed."""
+
+    def __init__(self) -> None:
+        self.theirs: list[int] = []
+        self.ours: dict[int, int] = {}
+        self.tty = False
+        self._close: list[int] = []
+
+    def __enter__(self) -> Streams:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for fd in [*self._close, *self.ours.values()]:
+            os.close(fd)
+
+    def add(self, wanted: Stream, target: int) -> None:
+        if wanted is None:
+            fd = os.dup(target)
+        elif wanted == NULL:
+            fd = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
+        elif wanted == PIPE:
+            read, write = os.pipe()
+            fd, mine = (read, write) if target == 0 else (write, read)
+            self.ours[target] = mine
+        else:
+            self.theirs.append(wanted if isinstance(wanted, int) else wanted.fileno())
+            return
+        self._close.append(fd)
+        self.theirs.append(fd)
+
+    def add_terminal(self) -> None:
+        master, slave = os.openpty()
+        self.tty = True
+        self.ours[0] = master
+        self._close.append(slave)
+        self.theirs = [slave] * 3
+
+
+def streams_for(stdin: Stream, stdout: Stream, stderr: Stream) -> Streams:
+    streams = Streams()
+    if PTY in (stdin, stdout, stderr):
+        streams.add_terminal()
+        return streams
+    try:
+        for target, wanted in zip(_STANDARD, (stdin, stdout, stderr), strict=True):
+            streams.add(wanted, target)
+    except OSError:
+        streams.__exit__(None, None, None)
+        raise
+    return streams
+
+
+class Tree:
+    def __init__(self, box: Box, ident: int, argv: list[str]) -> None:
+        self.ident = ident
+        self.argv = argv
+        self.pid = 0
+        self.inner: int | None = None
+        self.status: int | None = None
+        self.stopped_by = 0
+        self.empty = False
+        self.failure: SpawnError | None = None
+        self.receipt: Receipt | None = None
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
+        self.terminal: int | None = None
+        self.on_stop: Callable[[int], None] | None = None
+        self._box = box
+
+    @property
+    def started(self) -> bool:
+        return self.pid > 0
+
+    @property
+    def ended(self) -> bool:
+        return self.status is not None
+
+    @property
+    def exit(self) -> dict[str, int] | None:
+        """How the command itself ended."""
+        if self.status is None:
+            return None
+        if os.WIFSIGNALED(self.status):
+            return {"signal": os.WTERMSIG(self.status)}
+        return {"code": os.WEXITSTATUS(self.status)}
+
+    def wait(self, timeout: float | None = None) -> dict[str, int] | None:
+        """Until the command itself has ended, whoever of its descendants lives on. None if it has not by then."""
+        fact = lambda: self.ended or self._box.receipt is not None  # noqa: E731  (a condition, read once)
+        if timeout is None:
+            while not fact():
+                self._box.pump(None)
+        else:
+            self._box._until(fact, timeout)
+        if not self.ended and self._box.receipt is not None:
+            raise BoxLostError("the box ended before the command's status was seen", self._box.receipt)
+        return self.exit
+
+    def signal(self, number: int) -> None:
+        """Signal the command alone."""
+        self._box.send(self, number)
+
+    def stop(self, *, reason: str = "stop", grace: float = 5.0, force: bool = False) -> Receipt:
+        """End this tree; others in the box live on."""
+        return self._box.stop_tree(self, reason, 0 if force else grace)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Set the size of the terminal that the command was given."""
+        if self.terminal is None:
+            raise ValueError("this command has no terminal: spawn it with stdin=PTY")
+        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def take(self, streams: Streams) -> None:
+        """Take over our ends of the streams."""
+        ours, streams.ours = streams.ours, {}
+        if streams.tty:
+            self.terminal = ours[0]
+            return
+        names = {0: "stdin", 1: "stdout", 2: "stderr"}
+        for target, fd in ours.items():
+            setattr(self, names[target], os.fdopen(fd, "wb" if target == 0 else "rb", 0))
+
+    def close(self) -> None:
+        """Close our ends of its streams."""
+        for stream in (self.stdin, self.stdout, self.stderr):
+            if stream is not None:
+                stream.close()
+        if self.terminal is not None:
+            os.close(self.terminal)
+            self.terminal = None
+
+    def hear(self, message: Message) -> None:
+        match message["op"]:
+            case "spawned":
+                self.pid, self.inner = message["pid"], message["inner"]
+            case "failed":
+                self.failure = failure(self.argv[0], message["errno"], message["why"])
+            case "exited":
+                self.status = message["status"]
+            case "stopped":
+                self.stopped_by = message["signal"]
+            case "empty":
+                self.empty = True
+            case "receipt":
+                self.receipt = self._receipt(message["report"])
+
+    def _receipt(self, report: dict[str, Any] | None) -> Receipt:
+        phases = {"ask": 0.0, "kill": 0.0, "total": 0.0}
+        gone = {"reason": "stop", "verdict": "confirmed", "processes": [], "survivors": [], "signalled": 0, "phases": phases}
+        return Receipt.from_report(report or gone, rung=self._box.rung, command=self.argv, exit=self.exit, started="")
+
+
+def failure(name: str, code: int | None, why: str) -> SpawnError:
+    """A sentence and the exit code that shells give."""
+    if code in (errno.ENOENT, errno.ENOTDIR):
+        return SpawnError(f"{name}: command not found", 127)
+    if code in (errno.EACCES, errno.EISDIR, errno.ENOEXEC, errno.EPERM):
+        return SpawnError(f"{name}: cannot be executed: {why}", 126)
+    return SpawnError(f"{name}: could not be started: {why}", 125)

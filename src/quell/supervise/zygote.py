@@ -1,0 +1,169 @@
+"""The owner's end of a zygote: starting one, asking it for boxes, and seeing the last of it."""
+
+from __future__ import annotations
+
+import os
+import select
+import sys
+import time
+from types import TracebackType
+
+from ..errors import ContainmentError
+from .box import START_LIMIT, Box
+from .contain import cgroup_home, order
+from .keeper.crowd import Descent, sweep
+from .keeper.link import Link, pair
+from .keeper.linux import become_subreaper
+from .keeper.proc import Proc
+from .ledger import Ledger
+
+POOL = 2  # keepers that a zygote program has ready
+EXIT_LIMIT = 3.0  # seconds for a zygote to be gone after its line is closed
+
+_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from keeper.zygote import main; main(sys.argv[2:])"
+
+
+class Zygote:
+    """`with Zygote() as zygote: box = zygote.box()`. Leaving it ends every box by force.
+
+    Not for use by several threads at once.
+    """
+
+    def __init__(self, contain: str = "auto", *, pool: int = POOL, state_dir: str | None = None) -> None:
+        self._contain = contain
+        rung = order(contain)[0]
+        ledger = Ledger(state_dir)
+        ledger.reconcile()
+        ours, theirs = pair()
+        owner = os.pidfd_open(os.getpid())
+        ready = rung if rung in ("pidns", "subreaper") else ""
+        # Two numbers that are neither of the two descriptors, so that no dup2 overwrites the other's source.
+        line_fd, owner_fd = sorted({3, 4, 5, 6} - {theirs.fileno(), owner})[:2]
+        settings = [str(line_fd), str(owner_fd), str(pool if ready else 0), ready]
+        actions = [
+            *((os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in (0, 1, 2)),
+            (os.POSIX_SPAWN_DUP2, theirs.fileno(), line_fd),
+            (os.POSIX_SPAWN_DUP2, owner, owner_fd),
+        ]
+        argv = [sys.executable, "-I", "-S", "-c", _BOOT, os.path.dirname(__file__), *settings]
+        pid = os.posix_spawn(sys.executable, argv, {}, file_actions=actions)
+        theirs.close()
+        os.close(owner)
+        self._set(Link(ours), pid, ledger, forked=False)
+
+    @classmethod
+    def fork(cls, env: dict[bytes, bytes], ledger: Ledger | None) -> Zygote:
+        """Fork the zygote from this process, which is small, has one thread, and serves one box: `quell exec`."""
+        from .keeper.zygote import serve
+
+        ours, theirs = pair()
+        owner = os.pidfd_open(os.getpid())
+        adopts = not Proc().children(os.getpid())  # with children of others we could not tell orphans apart
+        if adopts:
+            become_subreaper()
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            serve(theirs, owner, env)
+        theirs.close()
+        os.close(owner)
+        self = cls.__new__(cls)
+        self._contain = "auto"
+        self._set(Link(ours), pid, ledger, forked=True)
+        self._adopts = adopts
+        return self
+
+    def _set(self, line: Link, pid: int, ledger: Ledger | None, forked: bool) -> None:
+        self.line = line
+        self.pid = pid
+        self.ledger = ledger
+        self._forked = forked
+        self._adopts = False
+        self._pidfd = os.pidfd_open(pid)
+        self._boxes: dict[int, Box] = {}
+        self._count = 0
+
+    def __enter__(self) -> Zygote:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # -- boxes
+
+    def box(self, contain: str | None = None, *, let_go: list[int] | None = None) -> Box:
+        """A new box on the rung asked for, or on the best that works. ContainmentError says why there is none."""
+        reasons = []
+        for rung in order(contain or self._contain):
+            if rung == "userns" and not self._forked and self._boxes_given("userns"):
+                zygote = Zygote("userns", pool=0)
+                return zygote._make("userns", let_go)
+            try:
+                return self._make(rung, let_go)
+            except ContainmentError as error:
+                reasons.append(str(error))
+        raise ContainmentError("; ".join(reasons))
+
+    def _boxes_given(self, rung: str) -> bool:
+        return self._count > 0
+
+    def _make(self, rung: str, let_go: list[int] | None) -> Box:
+        self._count += 1
+        home = cgroup_home() if rung == "cgroup" else None
+        cgroup = f"{home}/quell-{os.getpid()}-{self._count}-{os.urandom(4).hex()}" if home else None
+        entry = self.ledger.enter(rung, cgroup) if self.ledger else None
+        ours, theirs = pair()
+        box = self._boxes[self._count] = Box(self, self._count, Link(ours), rung, entry)
+        request = {"op": "box", "box": self._count, "rung": rung, "cgroup": cgroup, "home": home, "let_go": let_go}
+        self.line.send(request, [theirs.fileno()])
+        self.line.drain(START_LIMIT)
+        theirs.close()
+        try:
+            box.await_ready()
+        except ContainmentError:
+            self.forget(box)
+            raise
+        return box
+
+    def forget(self, box: Box) -> None:
+        self._boxes.pop(box.ident, None)
+
+    # -- what the zygote says
+
+    def handle(self) -> None:
+        """Take in what has arrived, without waiting."""
+        self.line.flush()
+        for message, _ in self.line.receive():
+            box = self._boxes.get(message["box"])
+            if box is not None:
+                box.hear_zygote(message)
+
+    # -- ends
+
+    def finish_alone(self, keeper: int, limit: float) -> bool:
+        """Zygote and keeper are gone: see to it that nobody is left. True if that was observed."""
+        if not self._forked:
+            return self._exited(limit)  # the guard above the zygote sweeps and then exits
+        if self._adopts:
+            return sweep(Descent(Proc()), limit)
+        return False
+
+    def _exited(self, limit: float) -> bool:
+        watch = select.poll()
+        watch.register(self._pidfd, select.POLLIN)
+        return bool(watch.poll(limit * 1000))
+
+    def close(self) -> None:
+        """End every box by force, and the zygote."""
+        if self.line.closed and self._pidfd < 0:
+            return
+        self.line.close()
+        for box in list(self._boxes.values()):
+            box.abandon()
+        if self._exited(EXIT_LIMIT):
+            try:
+                os.waitpid(self.pid, 0)
+            except ChildProcessError:
+                pass
+        os.close(self._pidfd)
+        self._pidfd = -1
