@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import sys
 import time
-from collections.abc import Sequence
+
+from ..supervise.keeper.light import signal
 
 from ..errors import QuellError, SpawnError, UsageError
 from ..supervise.box import Box
@@ -24,9 +24,14 @@ from ..supervise.tree import Tree
 from ..supervise.zygote import Zygote
 from .options import HELP, Options, parse
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 TIMED_OUT, OURS, UNCONFIRMED = 124, 125, 1
 SAME = 0.05  # seconds: two equal signals closer than this are one that was sent to quell and to its group
 
+_STOPS = {signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
 _NOT_OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ, *_FAULTS}
 
@@ -121,7 +126,7 @@ class Exec:
             return
         again = now - self._last.get(number, 0.0) < SAME
         self._last[number] = now
-        if number in (signal.SIGTERM, signal.SIGHUP):
+        if number in _STOPS:
             if not again:
                 self._on_stop_signal(number)
         elif one.code == SI_KERNEL:
@@ -136,7 +141,7 @@ class Exec:
         second = self._interrupts and number == signal.SIGTERM
         if number == signal.SIGTERM:
             self._interrupts += 1
-        self._box.ask_stop(signal.Signals(number).name, 0 if second else self._options.grace, ask=number)
+        self._box.ask_stop(_STOPS[number], 0 if second else self._options.grace, ask=number)
 
     def _on_interrupt(self) -> None:
         self._interrupts += 1
@@ -194,10 +199,9 @@ def _say(sentence: str, code: int) -> int:
     return code
 
 
-def _ignored_signals() -> set[signal.Signals]:
+def _ignored_signals() -> set[int]:
     """What our parent made us ignore (nohup, a shell's `&`). Python itself ignores SIGPIPE and SIGXFSZ."""
-    usable = signal.valid_signals() - _NOT_OURS
-    return {number for number in usable if signal.getsignal(number) is signal.SIG_IGN}  # type: ignore[misc]
+    return {number for number in signal.valid_signals() - _NOT_OURS if signal.getsignal(number) == signal.SIG_IGN}
 
 
 def _environment() -> dict[bytes, bytes]:

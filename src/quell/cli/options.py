@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 from ..errors import UsageError
 from ..supervise.box import GRACE
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 HELP = """\
 Run a command contained; when it ends, or quell does, nothing of it survives.

@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import os
 import select
-import signal
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+
+from .keeper.light import signal
 
 from ..errors import BoxLostError, ContainmentError, SpawnError
 from .keeper.ending import KILL_LIMIT
-from .keeper.link import Link, Message
+from .keeper.link import Link
 from .keeper.proc import Proc
 from .ledger import Entry
-from .receipt import Ended, Receipt
-from .tree import Stream, Tree, streams_for
+from .receipt import Receipt, nothing_seen, now_text
+from .tree import Tree, streams_for
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from typing import Any
+
+    from .keeper.link import Message
+    from .tree import Stream
     from .zygote import Zygote
 
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
@@ -45,7 +50,7 @@ class Box:
         self._reason = ""
         self._deadline: float | None = None  # by when the next answer must be here
         self._asked_zygote = False
-        self._began = time.time()
+        self._began = now_text()
 
     # -- spawning
 
@@ -219,19 +224,19 @@ class Box:
     def _check(self) -> None:
         now = time.monotonic()
         if self._link.closed and self._died is not None:
-            report = self._died["report"] or _nothing_seen(True)
-            return self._settle({**report, "reason": self._reason or "keeper died"})
+            reason = self._reason or "keeper died"
+            return self._settle({**(self._died["report"] or nothing_seen(True, reason)), "reason": reason})
         if self._zygote.line.closed:
             if self._link.closed:
                 seen = self._zygote.finish_alone(self.keeper, KILL_LIMIT + ANSWER_LIMIT)
-                return self._settle({**_nothing_seen(seen), "reason": self._reason or "zygote died"})
+                return self._settle(nothing_seen(seen, self._reason or "zygote died"))
             if self._deadline is None:
                 return self.ask_stop("zygote died", 0)
         if self._link.closed and self._deadline is None:
             self._deadline = now + KILL_LIMIT + ANSWER_LIMIT
         if self._deadline is not None and now >= self._deadline:
             if self._asked_zygote:
-                return self._settle({**_nothing_seen(False), "reason": self._reason or "keeper died"})
+                return self._settle(nothing_seen(False, self._reason or "keeper died"))
             self._asked_zygote = True
             self._deadline = now + KILL_LIMIT + ANSWER_LIMIT
             self._zygote.line.send({"op": "kill", "box": self.ident})
@@ -240,23 +245,26 @@ class Box:
     def _settle(self, report: dict[str, Any]) -> None:
         """Make the receipt, adding what we know ourselves: the commands, and who can be seen of the survivors."""
         known = {one["pid"] for one in report["processes"]}
-        survivors = list(report["survivors"])
-        processes = list(report["processes"])
-        alive = {} if report["verdict"] == "confirmed" or survivors else self._seen_alive()
-        for tree in self._trees.values():
-            if tree.pid and tree.pid not in known and not tree.ended and tree.pid not in alive:
-                ended = Ended(tree.pid, tree.inner, tree.argv, "gone", report["phases"]["total"])
-                processes.append(ended._asdict())
-        for pid, argv in alive.items():
-            processes.append(Ended(pid, None, argv, "alive", report["phases"]["total"])._asdict())
-            survivors.append(pid)
+        confirmed, at = report["verdict"] == "confirmed", report["phases"]["total"]
+        alive = {} if confirmed or report["survivors"] else self._seen_alive()
+        unseen = {tree.pid: tree.argv for tree in self._trees.values() if tree.pid and not tree.ended}
+        extra = [
+            {"pid": pid, "inner": None, "argv": argv, "end": "alive" if pid in alive else "gone", "at": at}
+            for pid, argv in {**unseen, **alive}.items()
+            if pid not in known
+        ]
         first = next(iter(self._trees.values()), None)
-        self.receipt = Receipt.from_report(
-            {**report, "processes": processes, "survivors": survivors},
+        self.receipt = Receipt(
+            reason=report["reason"],
+            confirmed=confirmed,
             rung=self.rung,
             command=first.argv if first else [],
             exit=first.exit if first else None,
-            started=_iso(self._began),
+            processes=[*report["processes"], *extra],
+            survivors=[*report["survivors"], *alive],
+            signalled=report["signalled"],
+            phases=report["phases"],
+            started=self._began,
         )
         if self._entry and self.receipt.confirmed:
             self._entry.remove()
@@ -276,14 +284,5 @@ class Box:
         ledger = self._zygote.ledger
         if self._entry and ledger:
             roots = [tree.pid for tree in self._trees.values() if not tree.ended]
-            self._entry.write(processes=ledger.marks(self._zygote.pid, self.keeper, *roots))
+            self._entry.write(ledger.marks(self._zygote.pid, self.keeper, *roots))
 
-
-def _nothing_seen(confirmed: bool) -> dict[str, Any]:
-    phases = {"ask": 0.0, "kill": 0.0, "total": 0.0}
-    verdict = "confirmed" if confirmed else "unconfirmed"
-    return {"verdict": verdict, "processes": [], "survivors": [], "signalled": 0, "phases": phases}
-
-
-def _iso(moment: float) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(moment))

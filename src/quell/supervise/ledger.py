@@ -6,15 +6,21 @@ of its box lives (H13, H23). An entry is written before its box exists and remov
 
 from __future__ import annotations
 
-import json
 import os
-import signal
 import time
-from typing import Any
+
+from .keeper.light import signal
 
 from .keeper.crowd import cgroup_pids, cgroup_populated, kill_cgroup, remove_cgroup
 from .keeper.proc import Proc
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Facts = dict[str, list[list[Any]]]
+
+_HEADER = "quell-ledger 1"
 _END_LIMIT = 2.0  # seconds for what a crash left to be gone after SIGKILL
 
 
@@ -27,18 +33,19 @@ def state_dir() -> str:
 
 
 class Entry:
-    """One box in the ledger."""
+    """One box in the ledger: a small text file, a fact a line."""
 
-    def __init__(self, path: str, body: dict[str, Any]) -> None:
+    def __init__(self, path: str, facts: Facts) -> None:
         self._path = path
-        self._body = body
+        self._facts = facts
 
-    def write(self, **facts: Any) -> None:
-        self._body.update(facts)
+    def write(self, processes: list[list[int]]) -> None:
+        self._facts["process"] = processes
+        lines = [_HEADER, *(f"{name} {' '.join(map(str, fact))}" for name in self._facts for fact in self._facts[name])]
         fresh = f"{self._path}.new"
         fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            os.write(fd, json.dumps(self._body).encode())
+            os.write(fd, os.fsencode("\n".join(lines) + "\n"))
         finally:
             os.close(fd)
         os.rename(fresh, self._path)
@@ -64,8 +71,11 @@ class Ledger:
         self._count += 1
         owner = self._mark(me)
         path = os.path.join(self._folder, f"{me}-{owner[1]}-{self._count}.json")
-        entry = Entry(path, {"version": 1, "boot": boot_id(), "namespace": _namespace(), "owner": owner})
-        entry.write(rung=rung, cgroup=cgroup, processes=[])
+        facts: Facts = {"boot": [[boot_id()]], "namespace": [[_namespace()]], "owner": [owner], "rung": [[rung]]}
+        if cgroup:
+            facts["cgroup"] = [[cgroup]]
+        entry = Entry(path, facts)
+        entry.write([])
         return entry
 
     def _mark(self, pid: int) -> list[int]:
@@ -81,21 +91,22 @@ class Ledger:
         found = []
         for name in sorted(os.listdir(self._folder)):
             path = os.path.join(self._folder, name)
-            body = _load(path)
-            if body is None or (body["boot"] == boot_id() and body["namespace"] != _namespace()):
-                continue  # not an entry, or of another PID namespace, where the same numbers mean others
-            if body["boot"] == boot_id():
-                if self._proc.alive(*body["owner"]):
-                    continue
-                found.append(self._finish(body))
+            facts = _load(path)
+            if facts is None:
+                continue
+            if facts["boot"][0][0] == boot_id():
+                if facts["namespace"][0][0] != str(_namespace()) or self._proc.alive(*map(int, facts["owner"][0])):
+                    continue  # of a PID namespace where the same numbers mean others, or with a live owner
+                found.append(self._finish(facts))
                 if found[-1]["survivors"]:
                     continue
-            Entry(path, body).remove()
+            Entry(path, facts).remove()
         return found
 
-    def _finish(self, body: dict[str, Any]) -> dict[str, Any]:
-        cgroup = body["cgroup"]
-        pids = [pid for pid, start in body["processes"] if self._proc.alive(pid, start)]
+    def _finish(self, facts: Facts) -> dict[str, Any]:
+        cgroup = " ".join(facts["cgroup"][0]) if "cgroup" in facts else None
+        marks = [(int(pid), int(start)) for pid, start in facts.get("process", [])]
+        pids = [pid for pid, start in marks if self._proc.alive(pid, start)]
         pids += [pid for root in list(pids) for pid in self._proc.descendants(root) if pid not in pids]
         members = cgroup_pids(cgroup) if cgroup else []
         fds = [fd for fd in map(_pidfd, pids) if fd is not None]
@@ -104,17 +115,23 @@ class Ledger:
                 _send(fd, number)
         if cgroup:
             kill_cgroup(cgroup)
-        deadline = time.monotonic() + _END_LIMIT
         everyone = {*pids, *members}
-        while (alive := sorted(pid for pid in everyone if self._proc.alive(pid))) or (cgroup and cgroup_populated(cgroup)):
-            if time.monotonic() > deadline:
-                break
-            time.sleep(0.005)
+        alive = self._await_end(everyone, cgroup)
         for fd in fds:
             os.close(fd)
         if cgroup:
             remove_cgroup(cgroup)
-        return {"rung": body["rung"], "owner": body["owner"][0], "ended": len(everyone) - len(alive), "survivors": alive}
+        ended = len(everyone) - len(alive)
+        return {"rung": facts["rung"][0][0], "owner": int(facts["owner"][0][0]), "ended": ended, "survivors": alive}
+
+    def _await_end(self, pids: set[int], cgroup: str | None) -> list[int]:
+        """Who of them lives when all are gone or the limit is reached."""
+        deadline = time.monotonic() + _END_LIMIT
+        while True:
+            alive = sorted(pid for pid in pids if self._proc.alive(pid))
+            if not (alive or (cgroup and cgroup_populated(cgroup))) or time.monotonic() > deadline:
+                return alive
+            time.sleep(0.005)
 
 
 def boot_id() -> str:
@@ -126,13 +143,18 @@ def _namespace() -> int:
     return os.stat("/proc/self/ns/pid").st_ino
 
 
-def _load(path: str) -> dict[str, Any] | None:
+def _load(path: str) -> Facts | None:
     try:
-        with open(path, encoding="utf-8") as file:
-            body = json.load(file)
-        return body if isinstance(body, dict) and body.get("version") == 1 else None
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            header, *lines = file.read().splitlines()
     except (OSError, ValueError):
         return None
+    facts: Facts = {}
+    for line in lines:
+        name, *fact = line.split(" ")
+        facts.setdefault(name, []).append(fact)
+    whole = header == _HEADER and {"boot", "namespace", "owner", "rung"} <= facts.keys()
+    return facts if whole else None
 
 
 def _pidfd(pid: int) -> int | None:

@@ -5,68 +5,82 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, NamedTuple
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 VERSION = 1
 
 
-class Ended(NamedTuple):
+class Ended:
     """One process. `end` is `exit N` or `signal N` where it was reaped by us, else `gone`; `alive` if it is not."""
 
-    pid: int
-    inner: int | None
-    argv: list[str] | None
-    end: str
-    at: float
+    def __init__(self, pid: int, inner: int | None, argv: list[str] | None, end: str, at: float) -> None:
+        self.pid = pid
+        self.inner = inner
+        self.argv = argv
+        self.end = end
+        self.at = at
 
 
-class Receipt(NamedTuple):
-    reason: str
-    confirmed: bool
-    rung: str
-    command: list[str]
-    exit: dict[str, int] | None
-    processes: list[Ended]
-    survivors: list[int]
-    signalled: int
-    phases: dict[str, float]
-    started: str
+class Receipt:
+    """Compared by value; JSON both ways."""
+
+    def __init__(
+        self,
+        *,
+        reason: str,
+        confirmed: bool,
+        rung: str,
+        command: list[str],
+        exit: dict[str, int] | None,
+        processes: list[dict[str, Any]],
+        survivors: list[int],
+        signalled: int,
+        phases: dict[str, float],
+        started: str,
+    ) -> None:
+        self.reason = reason
+        self.confirmed = confirmed
+        self.rung = rung
+        self.command = command
+        self.exit = exit
+        self.processes = [Ended(**one) for one in processes]
+        self.survivors = survivors
+        self.signalled = signalled
+        self.phases = phases
+        self.started = started
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Receipt) and self.to_json() == other.to_json()
+
+    def __hash__(self) -> int:
+        return hash(self.to_json())
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.verdict} reason={self.reason!r} rung={self.rung} processes={len(self.processes)}>"
 
     @property
     def verdict(self) -> str:
         return "confirmed" if self.confirmed else "unconfirmed"
 
     def to_json(self) -> str:
-        body = {"version": VERSION, "verdict": self.verdict, **self._asdict()}
-        body["processes"] = [one._asdict() for one in self.processes]
-        return json.dumps(body, ensure_ascii=True)
+        import json  # 3 ms that only those pay who want it
+
+        facts = {**vars(self), "processes": [vars(one) for one in self.processes]}
+        return json.dumps({"version": VERSION, "verdict": self.verdict, **facts})
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:
-        body = json.loads(text)
-        if not isinstance(body, dict) or body.get("version") != VERSION:
-            raise ValueError(f"not a receipt of version {VERSION}")
-        processes = [Ended(**one) for one in body["processes"]]
-        return cls(**{**{name: body[name] for name in cls._fields}, "processes": processes})
+        import json
 
-    @classmethod
-    def from_report(
-        cls, report: dict[str, Any], *, rung: str, command: list[str], exit: dict[str, int] | None, started: str
-    ) -> Receipt:
-        """From what a keeper or zygote reported."""
-        return cls(
-            reason=report["reason"],
-            confirmed=report["verdict"] == "confirmed",
-            rung=rung,
-            command=command,
-            exit=exit,
-            processes=[Ended(**one) for one in report["processes"]],
-            survivors=report["survivors"],
-            signalled=report["signalled"],
-            phases=report["phases"],
-            started=started,
-        )
+        body = json.loads(text)
+        if not isinstance(body, dict) or body.pop("version", None) != VERSION:
+            raise ValueError(f"not a receipt of version {VERSION}")
+        body.pop("verdict", None)
+        return cls(**body)
 
     def sentence(self) -> str:
         """The survivors in words, for a person."""
@@ -74,3 +88,16 @@ class Receipt(NamedTuple):
         listed = ", ".join(f"{pid} ({names.get(pid, '?')[:60]})" for pid in self.survivors)
         count = len(self.survivors)
         return f"unconfirmed: {count} {'process' if count == 1 else 'processes'} would not end: {listed or 'unknown'}"
+
+
+def nothing_seen(confirmed: bool, reason: str) -> dict[str, Any]:
+    """The report of an end that nobody could describe: only whether it was observed."""
+    phases = {"ask": 0.0, "kill": 0.0, "total": 0.0}
+    verdict = "confirmed" if confirmed else "unconfirmed"
+    return {
+        "reason": reason, "verdict": verdict, "processes": [], "survivors": [], "signalled": 0, "phases": phases
+    }  # fmt: skip
+
+
+def now_text() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -7,19 +7,22 @@ import fcntl
 import os
 import struct
 import termios
-from collections.abc import Callable
-from types import TracebackType
-from typing import IO, TYPE_CHECKING, Any
 
 from ..errors import BoxLostError, SpawnError
-from .keeper.link import Message
-from .receipt import Receipt
+from .receipt import Receipt, now_text, nothing_seen
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import IO, Any
+
     from .box import Box
+    from .keeper.link import Message
+
+    Stream = int | IO[Any] | None
 
 PIPE, NULL, PTY = -1, -3, -4
-Stream = int | IO[Any] | None
 _STANDARD = (0, 1, 2)
 
 
@@ -172,9 +175,11 @@ class Tree:
                 self.receipt = self._receipt(message["report"])
 
     def _receipt(self, report: dict[str, Any] | None) -> Receipt:
-        phases = {"ask": 0.0, "kill": 0.0, "total": 0.0}
-        gone = {"reason": "stop", "verdict": "confirmed", "processes": [], "survivors": [], "signalled": 0, "phases": phases}
-        return Receipt.from_report(report or gone, rung=self._box.rung, command=self.argv, exit=self.exit, started="")
+        facts = report or nothing_seen(True, "stop")
+        confirmed = facts.pop("verdict") == "confirmed"
+        return Receipt(
+            **facts, confirmed=confirmed, rung=self._box.rung, command=self.argv, exit=self.exit, started=now_text()
+        )
 
 
 def failure(name: str, code: int | None, why: str) -> SpawnError:

@@ -6,7 +6,6 @@ import os
 import select
 import sys
 import time
-from types import TracebackType
 
 from ..errors import ContainmentError
 from .box import START_LIMIT, Box
@@ -16,6 +15,10 @@ from .keeper.link import Link, pair
 from .keeper.linux import become_subreaper
 from .keeper.proc import Proc
 from .ledger import Ledger
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import TracebackType
 
 POOL = 2  # keepers that a zygote program has ready
 EXIT_LIMIT = 3.0  # seconds for a zygote to be gone after its line is closed
@@ -49,7 +52,7 @@ class Zygote:
         pid = os.posix_spawn(sys.executable, argv, {}, file_actions=actions)
         theirs.close()
         os.close(owner)
-        self._set(Link(ours), pid, ledger, forked=False)
+        self._set(ours, pid, ledger, forked=False)
 
     @classmethod
     def fork(cls, env: dict[bytes, bytes], ledger: Ledger | None) -> Zygote:
@@ -69,7 +72,7 @@ class Zygote:
         os.close(owner)
         self = cls.__new__(cls)
         self._contain = "auto"
-        self._set(Link(ours), pid, ledger, forked=True)
+        self._set(ours, pid, ledger, forked=True)
         self._adopts = adopts
         return self
 
@@ -113,7 +116,7 @@ class Zygote:
         cgroup = f"{home}/quell-{os.getpid()}-{self._count}-{os.urandom(4).hex()}" if home else None
         entry = self.ledger.enter(rung, cgroup) if self.ledger else None
         ours, theirs = pair()
-        box = self._boxes[self._count] = Box(self, self._count, Link(ours), rung, entry)
+        box = self._boxes[self._count] = Box(self, self._count, ours, rung, entry)
         request = {"op": "box", "box": self._count, "rung": rung, "cgroup": cgroup, "home": home, "let_go": let_go}
         self.line.send(request, [theirs.fileno()])
         self.line.drain(START_LIMIT)

@@ -9,16 +9,22 @@ from __future__ import annotations
 import errno
 import os
 import select
-import signal
-from collections.abc import Iterable, Mapping
-from typing import Any
+
+from .light import signal
 
 from .crowd import Descent, Namespace, sweep
 from .ending import SETTLE, Ending
 from .launch import launch
-from .link import Link, Message, pair
+from .link import Link, pair
 from .linux import SignalFd, become_subreaper
 from .streams import let_go
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from typing import Any
+
+    from .link import Message
 
 FLUSH_LIMIT = 1.0  # seconds to hand the last message over to an owner that does not read
 
@@ -210,11 +216,11 @@ class Keeper:
         pid = os.fork()
         if pid == 0:
             ours.close()
-            self._become_lower(Link(theirs), owner, tree.crowd)
+            self._become_lower(theirs, owner, tree.crowd)
         theirs.close()
         os.close(owner)
         self._lower_pids.add(pid)
-        tree.below, tree.below_pid = Link(ours), pid
+        tree.below, tree.below_pid = ours, pid
         tree.below.send({"op": "spawn", "tree": tree.ident, "spec": spec}, fds)
 
     def _become_lower(self, link: Link, owner: int, crowd: Descent) -> None:

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
 import time
-from collections.abc import Collection
+
+from .light import signal
 
 from .proc import Proc, Seen
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 SWEEP_PATIENCE = 0.25  # seconds between two rounds against what SIGKILL does not end, at the most
 FREEZE_LIMIT = 0.05  # seconds: a round waits this long for a stop signal to act, then kills what there is

@@ -7,11 +7,15 @@ nothing is claimed that was not seen.
 from __future__ import annotations
 
 import os
-import signal
 import time
-from typing import Any
+
+from .light import signal
 
 from .crowd import Descent
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
 KILL_LIMIT = 2.0  # seconds from the first SIGKILL until the verdict; only an uninterruptible wait takes longer
 SETTLE = 0.1  # seconds that what a command left running gets to end by itself (a `tee` behind `>(…)`) before TERM

@@ -9,14 +9,18 @@ from __future__ import annotations
 import errno
 import os
 import resource
-import signal
-from collections.abc import Mapping
-from typing import Any
+
+from .light import signal
 
 _ALL_SIGNALS = sorted(set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP})
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
-Action = tuple[Any, ...]
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
+    Action = tuple[Any, ...]
 
 
 def candidates(name: str, env: Mapping[bytes, bytes]) -> list[str]:

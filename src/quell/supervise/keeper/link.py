@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import array
-import json
+import marshal  # C, no import cost, and both ends are the same interpreter; nobody else has the socket
 import select
-import socket
-from typing import Any
 
-Message = dict[str, Any]
+from .light import socket
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    Message = dict[str, Any]
 
 _HEADER = 8  # four bytes of length, four of how many descriptors come along
 _CHUNK = 1 << 16
 _MAX_FDS = 64
-
-
-def pair() -> tuple[socket.socket, socket.socket]:
-    return socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
 
 
 class Link:
@@ -30,6 +30,11 @@ class Link:
         self._fds: list[int] = []
         self.closed = False
 
+    @classmethod
+    def of(cls, fd: int) -> Link:
+        """The link over a socket that came as a bare descriptor, which it takes over."""
+        return cls(socket.socket(fileno=fd))
+
     def fileno(self) -> int:
         return self._sock.fileno()
 
@@ -39,7 +44,7 @@ class Link:
 
     def send(self, message: Message, fds: tuple[int, ...] | list[int] = ()) -> None:
         """Queue and try to write at once. The descriptors stay the caller's until written: pass lasting ones."""
-        body = json.dumps(message, separators=(",", ":")).encode()
+        body = marshal.dumps(message)
         header = len(body).to_bytes(4, "little") + len(fds).to_bytes(4, "little")
         self._out.append((header + body, list(fds)))
         self.flush()
@@ -68,6 +73,17 @@ class Link:
             if not poller.poll(seconds * 1000):
                 return
             self.flush()
+
+    def await_message(self) -> list[tuple[Message, list[int]]]:
+        """Block until something arrives whole, or the other end is gone: then nothing."""
+        poller = select.poll()
+        poller.register(self, select.POLLIN)
+        while not self.closed:
+            poller.poll()
+            messages = self.receive()
+            if messages:
+                return messages
+        return []
 
     def receive(self) -> list[tuple[Message, list[int]]]:
         """Everything that has arrived whole, each message with its descriptors."""
@@ -102,9 +118,15 @@ class Link:
             body = bytes(self._in[_HEADER : _HEADER + size])
             del self._in[: _HEADER + size]
             fds, self._fds = self._fds[:count], self._fds[count:]
-            messages.append((json.loads(body), fds))
+            messages.append((marshal.loads(body), fds))
         return messages
 
     def close(self) -> None:
         self.closed = True
         self._sock.close()
+
+
+def pair() -> tuple[Link, Link]:
+    """Two ends of a fresh link."""
+    one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    return Link(one), Link(other)

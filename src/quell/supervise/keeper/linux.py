@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
-import signal
 import struct
-from collections.abc import Iterable
-from typing import NamedTuple
+
+from .light import signal
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
@@ -63,9 +66,12 @@ def rename(title: str) -> None:
         ctypes.memmove(start, text, len(text))
 
 
-class Signal(NamedTuple):
-    number: int
-    code: int
+class Signal:
+    __slots__ = ("code", "number")
+
+    def __init__(self, number: int, code: int) -> None:
+        self.number = number
+        self.code = code
 
 
 class SignalFd:

@@ -7,25 +7,33 @@ never by the number alone (H13).
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
 
 _ARGV_BYTES = 4096
 _DEAD = "ZX"
 
 
-class Seen(NamedTuple):
+class Seen:
     """One process as a walk saw it. `inner` is its pid in the keeper's PID namespace, where that has its own."""
 
-    pid: int
-    inner: int | None
-    argv: list[str]
+    __slots__ = ("argv", "inner", "pid")
+
+    def __init__(self, pid: int, inner: int | None, argv: list[str]) -> None:
+        self.pid = pid
+        self.inner = inner
+        self.argv = argv
 
 
-class Stat(NamedTuple):
-    state: str
-    parent: int
-    start: int
+class Stat:
+    __slots__ = ("parent", "start", "state")
+
+    def __init__(self, state: str, parent: int, start: int) -> None:
+        self.state = state
+        self.parent = parent
+        self.start = start
 
 
 class Proc:

@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import os
 import select
-import signal
-import socket
 import sys
 import time
-from collections.abc import Mapping
+
+from .light import signal
 
 from .box import Keeper
 from .crowd import Cgroup, Descent, Namespace, kill_cgroup, remove_cgroup, sweep
 from .ending import Ending
-from .link import Link, Message, pair
+from .link import Link, pair
 from .linux import (
     CLONE_NEWNS,
     CLONE_NEWPID,
@@ -37,6 +36,11 @@ from .linux import (
 )
 from .proc import Proc
 from .streams import let_go
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from .link import Message
 
 NAMESPACE_RUNGS = ("pidns", "userns")
 
@@ -58,7 +62,7 @@ class Zygote:
         self._env = env
         self._pool_size = pool
         self._pool_rung = rung
-        self._pool: list[tuple[Ward, socket.socket]] = []
+        self._pool: list[tuple[Ward, Link]] = []
         self._wards: dict[int, Ward] = {}
         self._proc = Proc()
         self._me = os.pidfd_open(os.getpid())
@@ -128,16 +132,14 @@ class Zygote:
     def _hand_out(self, message: Message, link: int) -> Ward:
         if message["rung"] == self._pool_rung and self._pool:
             ward, crib = self._pool.pop(0)
-            socket.send_fds(crib, [b"!"], [link])
+            crib.send({}, [link])
             crib.close()
         else:
             ward = self._fork(message["rung"], message.get("cgroup"), message.get("home"), link)
         ward.ident = message["box"]
         return ward
 
-    def _fork(
-        self, rung: str, cgroup: str | None, home: str | None, link: int | socket.socket, mine: socket.socket | None = None
-    ) -> Ward:
+    def _fork(self, rung: str, cgroup: str | None, home: str | None, link: int | Link, mine: Link | None = None) -> Ward:
         if rung == "userns":
             enter_user_namespace()  # for good: this zygote serves one box
         elif rung == "pidns":
@@ -151,9 +153,9 @@ class Zygote:
         return ward
 
     def _become_keeper(
-        self, rung: str, cgroup: str | None, home: str | None, link: int | socket.socket, mine: socket.socket | None
+        self, rung: str, cgroup: str | None, home: str | None, link: int | Link, mine: Link | None
     ) -> None:
-        """In the forked child. Never returns."""
+        """In the forked child: `link` leads to the owner, or to the zygote that will send it. Never returns."""
         try:
             rename("quell-keeper")
             self._line.close()
@@ -169,13 +171,13 @@ class Zygote:
                 why = None
             except OSError as error:
                 why = str(error)
-            if isinstance(link, socket.socket):
-                _, fds, _, _ = socket.recv_fds(link, 1, 1, socket.MSG_CMSG_CLOEXEC)
+            if isinstance(link, Link):
+                messages = link.await_message()
                 link.close()
-                if not fds:
+                if not messages:
                     os._exit(0)
-                link = fds[0]
-            channel = Link(socket.socket(fileno=link))
+                link = messages[0][1][0]
+            channel = Link.of(link)
             if crowd is None:
                 channel.send({"op": "refused", "why": why})
                 os._exit(0)
@@ -274,12 +276,12 @@ def quiet_signals() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
 
 
-def serve(line: socket.socket, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
+def serve(line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
     """Be the zygote of the process behind `owner`. Never returns."""
     try:
         rename("quell-zygote")
         quiet_signals()
-        Zygote(Link(line), owner, env, pool, rung).run()
+        Zygote(line, owner, env, pool, rung).run()
     finally:
         os._exit(1)
 
@@ -308,7 +310,7 @@ def main(arguments: list[str]) -> None:
     become_subreaper()
     zygote = os.fork()
     if zygote == 0:
-        serve(socket.socket(fileno=line), owner, os.environb, pool, rung)
+        serve(Link.of(line), owner, os.environb, pool, rung)
     os.close(line)
     guard(zygote, owner)
 
