@@ -1,10 +1,10 @@
 """Every exception that Quell raises on purpose.
 
-    QuellError
-    ├── UsageError        what was asked for makes no sense; the sentence says what to do
-    ├── ContainmentError  this machine does not give the rung that was asked for
-    ├── SpawnError        the command could not be started; `code` is the exit code that a shell would give
-    └── BoxLostError      the zygote or keeper behind a box is gone; `receipt` says what became of its processes
+QuellError
+├── UsageError        what was asked for makes no sense; the sentence says what to do
+├── ContainmentError  this machine does not give the rung that was asked for
+├── SpawnError        the command could not be started; `code` is the exit code that a shell would give
+└── BoxLostError      the zygote or keeper behind a box is gone; `receipt` says what became of its processes
 """
 
 from __future__ import annotations

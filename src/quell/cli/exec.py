@@ -11,11 +11,10 @@ import select
 import sys
 import time
 
-from ..supervise.keeper.light import signal
-
 from ..errors import QuellError, SpawnError, UsageError
 from ..supervise.box import Box
 from ..supervise.contain import order
+from ..supervise.keeper.light import signal
 from ..supervise.keeper.linux import SI_KERNEL, Signal, SignalFd, rename
 from ..supervise.keeper.streams import fill_gaps, inherited, let_go
 from ..supervise.ledger import Ledger
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 TIMED_OUT, OURS, UNCONFIRMED = 124, 125, 1
 SAME = 0.05  # seconds: two equal signals closer than this are one that was sent to quell and to its group
 
-_STOPS = {signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
+_STOPS: dict[int, str] = {signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
 _NOT_OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ, *_FAULTS}
 
@@ -239,7 +238,9 @@ def _write_receipt(fd: int, path: str, receipt: Receipt, code: int) -> int:
         os.close(fd)
         return code
     except OSError as error:
-        _say(f"the receipt could not be written to {path}: {error.strerror}; here it is (the command's code: {code})", 0)
+        _say(
+            f"the receipt could not be written to {path}: {error.strerror}; here it is (the command's code: {code})", 0
+        )
         sys.stderr.write(text)
         return OURS
 

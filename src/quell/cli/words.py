@@ -7,7 +7,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 
-
 def nearest(word: str, known: Iterable[str]) -> str:
     """` (did you mean …?)`, or nothing where none is near."""
     from difflib import get_close_matches

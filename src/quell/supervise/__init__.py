@@ -18,5 +18,17 @@ from .tree import NULL, PIPE, PTY, Tree
 from .zygote import Zygote
 
 __all__ = [
-    "GRACE", "NULL", "PIPE", "PTY", "RUNGS", "Box", "Ended", "Ledger", "Receipt", "Tree", "Zygote", "allow", "state_dir",
-]  # fmt: skip
+    "GRACE",
+    "NULL",
+    "PIPE",
+    "PTY",
+    "RUNGS",
+    "Box",
+    "Ended",
+    "Ledger",
+    "Receipt",
+    "Tree",
+    "Zygote",
+    "allow",
+    "state_dir",
+]

@@ -6,14 +6,14 @@ the box; if nobody answers, the verdict is `unconfirmed` and names who could be 
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import time
 
-from .keeper.light import signal
-
 from ..errors import BoxLostError, ContainmentError, SpawnError
 from .keeper.ending import KILL_LIMIT
+from .keeper.light import signal
 from .keeper.link import Link
 from .keeper.proc import Proc
 from .ledger import Entry
@@ -22,7 +22,7 @@ from .tree import Tree, streams_for
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from typing import Any
 
     from .keeper.link import Message
@@ -35,7 +35,9 @@ ANSWER_LIMIT = 1.0  # seconds past the ladder's end for keeper or zygote to say 
 
 
 class Box:
-    def __init__(self, zygote: Zygote, ident: int, link: Link, rung: str, entry: Entry | None) -> None:
+    def __init__(
+        self, zygote: Zygote, ident: int, link: Link, rung: str, entry: Entry | None, own_zygote: bool
+    ) -> None:
         self.ident = ident
         self.rung = rung
         self.keeper = 0
@@ -43,7 +45,10 @@ class Box:
         self._zygote = zygote
         self._link = link
         self._entry = entry
+        self._count = 0
+        self._first: Tree | None = None
         self._trees: dict[int, Tree] = {}
+        self._tree_receipts: dict[int, Receipt] = {}
         self._ready = False
         self._refused: str | None = None
         self._died: Message | None = None
@@ -51,11 +56,12 @@ class Box:
         self._deadline: float | None = None  # by when the next answer must be here
         self._asked_zygote = False
         self._began = now_text()
+        self._own_zygote = own_zygote
 
     # -- spawning
 
     def await_ready(self) -> None:
-        if not self._until(lambda: (self._ready and self.keeper > 0) or self._refused is not None, START_LIMIT):
+        if not self.until(lambda: (self._ready and self.keeper > 0) or self._refused is not None, START_LIMIT):
             self._refused = self._refused or "its keeper did not start"
         if self._refused is not None:
             self._link.close()
@@ -95,7 +101,7 @@ class Box:
         with streams_for(stdin, stdout, stderr) as streams:
             spec["tty"] = streams.tty
             tree = self.ask_spawn(spec, streams.theirs)
-            if not self._until(lambda: tree.started or tree.failure is not None or self._over, timeout):
+            if not self.until(lambda: tree.started or tree.failure is not None or self.over(), timeout):
                 self.stop(reason="start timeout", force=True)
                 raise SpawnError(f"{argv[0]} did not start within {timeout:g} s; its box was ended", 125)
             if tree.failure is not None:
@@ -108,10 +114,11 @@ class Box:
 
     def ask_spawn(self, spec: dict[str, Any], fds: list[int]) -> Tree:
         """Send the request only: the tree is entered here before it exists (H01)."""
-        if self._over or self._deadline is not None:
+        if self.over() or self._deadline is not None:
             raise BoxLostError("the box is stopped", self.receipt)
-        tree = Tree(self, len(self._trees) + 1, spec["argv"])
-        self._trees[tree.ident] = tree
+        self._count += 1
+        tree = self._trees[self._count] = Tree(self, self._count, spec["argv"])
+        self._first = self._first or tree
         self._link.send({"op": "spawn", "tree": tree.ident, "spec": spec}, fds)
         self._link.drain(START_LIMIT)
         return tree
@@ -131,7 +138,7 @@ class Box:
 
     def ask_stop(self, reason: str, grace: float, ask: int = signal.SIGTERM) -> None:
         """Begin a stop, or shorten the one under way; `handle` brings the receipt."""
-        if self._over:
+        if self.over():
             return
         self._reason = self._reason or reason
         deadline = time.monotonic() + grace + KILL_LIMIT + ANSWER_LIMIT
@@ -139,14 +146,14 @@ class Box:
         self._link.send({"op": "stop", "reason": reason, "grace": grace, "ask": int(ask)})
 
     def stop_tree(self, tree: Tree, reason: str, grace: float) -> Receipt:
-        tree.receipt = None
+        self._tree_receipts.pop(tree.ident, None)
         self._link.send(
             {"op": "stop", "tree": tree.ident, "reason": reason, "grace": grace, "ask": int(signal.SIGTERM)}
         )
         limit = grace + KILL_LIMIT + ANSWER_LIMIT
-        if not self._until(lambda: tree.receipt is not None or self._over, limit) or tree.receipt is None:
-            return self.stop(reason=reason, force=True)  # the keeper does not answer: the whole box must go
-        return tree.receipt
+        self.until(lambda: tree.ident in self._tree_receipts or self.over(), limit)
+        receipt = self._tree_receipts.pop(tree.ident, None)
+        return receipt or self.stop(reason=reason, force=True)  # the keeper does not answer: the whole box must go
 
     def abandon(self) -> None:
         """Let go without waiting: the zygote ends what is left."""
@@ -157,11 +164,12 @@ class Box:
         self._zygote.forget(self)
         for tree in self._trees.values():
             tree.close()
+        if self._own_zygote:
+            self._zygote.close()
 
     # -- hearing
 
-    @property
-    def _over(self) -> bool:
+    def over(self) -> bool:
         return self.receipt is not None
 
     def watched(self) -> list[Link]:
@@ -180,24 +188,25 @@ class Box:
         poller.poll(min(limits) * 1000 + 0.5 if limits else None)
         self.handle()
 
-    def _until(self, fact: Any, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
+    def until(self, fact: Callable[[], bool], seconds: float | None) -> bool:
+        """Wait for a fact, no longer than this. Whether it came true."""
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
         while not fact():
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self.pump(left)
+            self.pump(None if left == math.inf else left)
         return True
 
     def handle(self) -> None:
         """Take in what keeper and zygote said, and act when one of them is gone or late."""
-        if self._over:
+        if self.over():
             return
         self._zygote.handle()
         self._link.flush()
         for message, _ in self._link.receive():
             self._hear(message)
-        if not self._over and self._refused is None:
+        if not self.over() and self._refused is None:
             self._check()
 
     def _hear(self, message: Message) -> None:
@@ -209,8 +218,12 @@ class Box:
                 self._refused = self._refused or message["why"]
             case "receipt" if message["tree"] is None:
                 self._settle(message["report"])
+            case "receipt" if tree is not None:
+                self._tree_receipts[tree.ident] = tree.receipt(message["report"])
             case _ if tree is not None:
                 tree.hear(message)
+                if message["op"] == "empty":
+                    del self._trees[tree.ident]  # H09: a box may see any number of commands
 
     def hear_zygote(self, message: Message) -> None:
         match message["op"]:
@@ -253,7 +266,7 @@ class Box:
             for pid, argv in {**unseen, **alive}.items()
             if pid not in known
         ]
-        first = next(iter(self._trees.values()), None)
+        first = self._first
         self.receipt = Receipt(
             reason=report["reason"],
             confirmed=confirmed,
@@ -285,4 +298,3 @@ class Box:
         if self._entry and ledger:
             roots = [tree.pid for tree in self._trees.values() if not tree.ended]
             self._entry.write(ledger.marks(self._zygote.pid, self.keeper, *roots))
-

@@ -1,9 +1,9 @@
 """Containment is a ladder of rungs: which this machine gives, and why not a better one.
 
-    pidns      a PID namespace of its own, the keeper its init: the default for root
-    userns     the same by way of a user namespace, without privilege: by name only, because of what it loses
-    cgroup     a cgroup v2 folder that this user may write: atomic, transparent
-    subreaper  descent, by the kernel's child subreaper: everywhere on Linux
+pidns      a PID namespace of its own, the keeper its init: the default for root
+userns     the same by way of a user namespace, without privilege: by name only, because of what it loses
+cgroup     a cgroup v2 folder that this user may write: atomic, transparent
+subreaper  descent, by the kernel's child subreaper: everywhere on Linux
 """
 
 from __future__ import annotations

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from .keeper.light import signal
-
 from .keeper.crowd import cgroup_pids, cgroup_populated, kill_cgroup, remove_cgroup
+from .keeper.light import signal
 from .keeper.proc import Proc
 
 TYPE_CHECKING = False

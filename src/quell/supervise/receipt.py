@@ -35,7 +35,7 @@ class Receipt:
         confirmed: bool,
         rung: str,
         command: list[str],
-        exit: dict[str, int] | None,
+        exit: dict[str, int] | None,  # noqa: A002  the word of the receipt
         processes: list[dict[str, Any]],
         survivors: list[int],
         signalled: int,

@@ -9,11 +9,10 @@ import struct
 import termios
 
 from ..errors import BoxLostError, SpawnError
-from .receipt import Receipt, now_text, nothing_seen
+from .receipt import Receipt, nothing_seen, now_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Callable
     from types import TracebackType
     from typing import IO, Any
 
@@ -38,7 +37,9 @@ class Streams:
     def __enter__(self) -> Streams:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         for fd in [*self._close, *self.ours.values()]:
             os.close(fd)
 
@@ -89,12 +90,10 @@ class Tree:
         self.stopped_by = 0
         self.empty = False
         self.failure: SpawnError | None = None
-        self.receipt: Receipt | None = None
         self.stdin: IO[bytes] | None = None
         self.stdout: IO[bytes] | None = None
         self.stderr: IO[bytes] | None = None
         self.terminal: int | None = None
-        self.on_stop: Callable[[int], None] | None = None
         self._box = box
 
     @property
@@ -116,15 +115,13 @@ class Tree:
 
     def wait(self, timeout: float | None = None) -> dict[str, int] | None:
         """Until the command itself has ended, whoever of its descendants lives on. None if it has not by then."""
-        fact = lambda: self.ended or self._box.receipt is not None  # noqa: E731  (a condition, read once)
-        if timeout is None:
-            while not fact():
-                self._box.pump(None)
-        else:
-            self._box._until(fact, timeout)
+        self._box.until(self._settled, timeout)
         if not self.ended and self._box.receipt is not None:
             raise BoxLostError("the box ended before the command's status was seen", self._box.receipt)
         return self.exit
+
+    def _settled(self) -> bool:
+        return self.ended or self._box.over()
 
     def signal(self, number: int) -> None:
         """Signal the command alone."""
@@ -171,10 +168,8 @@ class Tree:
                 self.stopped_by = message["signal"]
             case "empty":
                 self.empty = True
-            case "receipt":
-                self.receipt = self._receipt(message["report"])
 
-    def _receipt(self, report: dict[str, Any] | None) -> Receipt:
+    def receipt(self, report: dict[str, Any] | None) -> Receipt:
         facts = report or nothing_seen(True, "stop")
         confirmed = facts.pop("verdict") == "confirmed"
         return Receipt(

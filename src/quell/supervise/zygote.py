@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import select
 import sys
-import time
 
 from ..errors import ContainmentError
 from .box import START_LIMIT, Box
@@ -89,7 +88,9 @@ class Zygote:
     def __enter__(self) -> Zygote:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     # -- boxes
@@ -98,25 +99,21 @@ class Zygote:
         """A new box on the rung asked for, or on the best that works. ContainmentError says why there is none."""
         reasons = []
         for rung in order(contain or self._contain):
-            if rung == "userns" and not self._forked and self._boxes_given("userns"):
-                zygote = Zygote("userns", pool=0)
-                return zygote._make("userns", let_go)
             try:
+                if rung == "userns" and not self._forked:  # such a zygote is in the user namespace for good
+                    return Zygote("userns", pool=0)._make(rung, let_go, own_zygote=True)
                 return self._make(rung, let_go)
             except ContainmentError as error:
                 reasons.append(str(error))
         raise ContainmentError("; ".join(reasons))
 
-    def _boxes_given(self, rung: str) -> bool:
-        return self._count > 0
-
-    def _make(self, rung: str, let_go: list[int] | None) -> Box:
+    def _make(self, rung: str, let_go: list[int] | None, own_zygote: bool = False) -> Box:
         self._count += 1
         home = cgroup_home() if rung == "cgroup" else None
         cgroup = f"{home}/quell-{os.getpid()}-{self._count}-{os.urandom(4).hex()}" if home else None
         entry = self.ledger.enter(rung, cgroup) if self.ledger else None
         ours, theirs = pair()
-        box = self._boxes[self._count] = Box(self, self._count, ours, rung, entry)
+        box = self._boxes[self._count] = Box(self, self._count, ours, rung, entry, own_zygote)
         request = {"op": "box", "box": self._count, "rung": rung, "cgroup": cgroup, "home": home, "let_go": let_go}
         self.line.send(request, [theirs.fileno()])
         self.line.drain(START_LIMIT)

@@ -10,11 +10,10 @@ import errno
 import os
 import select
 
-from .light import signal
-
 from .crowd import Descent, Namespace, sweep
 from .ending import SETTLE, Ending
 from .launch import launch
+from .light import signal
 from .link import Link, pair
 from .linux import SignalFd, become_subreaper
 from .streams import let_go
@@ -68,7 +67,7 @@ class Keeper:
         try:
             while not self._over():
                 self._turn()
-        except Exception as error:  # a boundary: the owner hears of it, and the box ends all the same
+        except Exception as error:  # noqa: BLE001  a boundary: the owner hears of it, and the box ends all the same
             self._link.send({"op": "broken", "why": f"{type(error).__name__}: {error}"})
         self._link.drain(FLUSH_LIMIT)
         self._perish()
@@ -83,7 +82,7 @@ class Keeper:
         poller.register(self._owner, select.POLLIN)
         poller.register(self._signals, select.POLLIN)
         for tree in self._trees.values():
-            if tree.below:
+            if tree.below and not tree.below.closed:
                 poller.register(tree.below, select.POLLIN)
         endings = self._endings()
         wait = min((ending.wait() for ending in endings), default=None)
@@ -247,21 +246,19 @@ class Keeper:
                 case "exited":
                     tree.running = False
                 case "failed" | "empty":
-                    tree.below.close()
                     self._trees.pop(tree.ident, None)
             self._link.send(message)
-            if tree.below.closed:
-                return
+        if tree.ident not in self._trees:
+            tree.below.close()
 
     def _lost(self, tree: Tree) -> None:
         """A lower keeper was killed: what it minded hangs below us now, and ends (H10)."""
-        if tree.below is not None and not tree.below.closed:
-            self._relay(tree)
+        self._relay(tree)
         if tree.ident not in self._trees:
             return
         if tree.below is not None:
             tree.below.close()
-            tree.below = None
+        tree.below, tree.below_pid = None, 0
         others = {other.pid for other in self._trees.values() if other is not tree and not other.below}
         tree.crowd.skip = self._lower_pids | others
         tree.ending = self._end(tree.crowd, [tree], {"reason": "keeper died", "grace": 0, "ask": signal.SIGTERM})

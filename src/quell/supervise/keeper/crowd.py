@@ -11,7 +11,6 @@ import os
 import time
 
 from .light import signal
-
 from .proc import Proc, Seen
 
 TYPE_CHECKING = False

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from .light import signal
-
 from .crowd import Descent
+from .light import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -72,7 +72,6 @@ def _stream_actions(spec: Mapping[str, Any], fds: list[int]) -> list[Action]:
 
 
 def _spawn(path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mapping[str, Any], fds: list[int]) -> int:
-    group = {"setsid": True} if spec.get("tty") or spec.get("session") else {}
     ignored = set(spec.get("ignored", ()))
     return os.posix_spawn(
         path,
@@ -81,11 +80,13 @@ def _spawn(path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mappi
         file_actions=_stream_actions(spec, fds),
         setsigmask=spec.get("mask", []),
         setsigdef=[number for number in _ALL_SIGNALS if number not in ignored],
-        **group,
+        setsid=bool(spec.get("tty") or spec.get("session")),
     )
 
 
-def _fork_exec(path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mapping[str, Any], fds: list[int]) -> int:
+def _fork_exec(
+    path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mapping[str, Any], fds: list[int]
+) -> int:
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
@@ -123,7 +124,7 @@ def _become(
         os.execve(path, argv, env)
     except OSError as error:
         os.write(report, str(error.errno or errno.EINVAL).encode())
-    except BaseException:  # a boundary: whatever it is, the parent must hear of it and this copy must not go on
+    except BaseException:  # noqa: BLE001  a boundary: the parent must hear of it, and this copy must not go on
         os.write(report, str(int(errno.EINVAL)).encode())
     finally:
         os._exit(127)

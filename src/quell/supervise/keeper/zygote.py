@@ -11,11 +11,10 @@ import select
 import sys
 import time
 
-from .light import signal
-
 from .box import Keeper
 from .crowd import Cgroup, Descent, Namespace, kill_cgroup, remove_cgroup, sweep
 from .ending import Ending
+from .light import signal
 from .link import Link, pair
 from .linux import (
     CLONE_NEWNS,
@@ -40,6 +39,7 @@ from .streams import let_go
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
     from .link import Message
 
 NAMESPACE_RUNGS = ("pidns", "userns")
@@ -139,7 +139,9 @@ class Zygote:
         ward.ident = message["box"]
         return ward
 
-    def _fork(self, rung: str, cgroup: str | None, home: str | None, link: int | Link, mine: Link | None = None) -> Ward:
+    def _fork(
+        self, rung: str, cgroup: str | None, home: str | None, link: int | Link, mine: Link | None = None
+    ) -> Ward:
         if rung == "userns":
             enter_user_namespace()  # for good: this zygote serves one box
         elif rung == "pidns":
@@ -223,10 +225,12 @@ class Zygote:
         report = None
         if status != 0:
             ending = Ending(self._crowd(ward), "keeper died", grace=0)
-            while not ending.done:
+            while True:
                 self._collect(ending)
                 ending.step()
-                time.sleep(0 if ending.done else min(ending.wait(), 0.002))
+                if ending.done:
+                    break
+                time.sleep(min(ending.wait(), 0.002))
             report = ending.report()
         if ward.cgroup:
             remove_cgroup(ward.cgroup)
