@@ -7,7 +7,10 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Sequence
+else:
+    import _signal as signal  # without the enums, which take longer than all of `quell --version`
 
 COMMANDS = {
     "exec": "run a command; nothing survives it",
@@ -32,6 +35,11 @@ example:
 """
 
 
+def hold_signals() -> list[int]:
+    """Hold back every signal that can be, before anything slow: a Ctrl+C while we start is not lost (H22)."""
+    return [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())]
+
+
 def script() -> None:
     """The `quell` command. Leaves without the interpreter's own tidying up, which takes longer than quell exec."""
     code = main()
@@ -49,9 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = words.pop(0) if words else "--help"
     if command == "exec":
-        from .exec import run
+        mask = hold_signals()
+        from .exec import run as run_exec
 
-        return run(words)
+        return run_exec(words, mask)
     if command == "doctor":
         from .doctor import run
 

@@ -22,12 +22,14 @@ from ..supervise.receipt import Receipt
 from ..supervise.tree import Tree
 from ..supervise.zygote import Zygote
 from .options import HELP, Options, parse
+from .terminal import Terminal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TIMED_OUT, OURS, UNCONFIRMED = 124, 125, 1
+RECONCILE_LIMIT = 0.2  # seconds that a start waits for what a crash left to be gone
 SAME = 0.05  # seconds: two equal signals closer than this are one that was sent to quell and to its group
 
 _STOPS: dict[int, str] = {signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
@@ -35,7 +37,8 @@ _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.S
 _NOT_OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ, *_FAULTS}
 
 
-def run(words: Sequence[str]) -> int:
+def run(words: Sequence[str], mask: list[int]) -> int:
+    """`mask` is the signal mask that we were started with; by now all are held back."""
     gaps = fill_gaps()
     try:
         options = parse(words)
@@ -44,7 +47,7 @@ def run(words: Sequence[str]) -> int:
             return 0
         order(options.contain)
         receipt_fd = _open_receipt(options.receipt)
-        return Exec(options, gaps, receipt_fd).run()
+        return Exec(options, gaps, mask, receipt_fd).run()
     except SpawnError as error:
         return _say(str(error), error.code)
     except QuellError as error:
@@ -52,16 +55,20 @@ def run(words: Sequence[str]) -> int:
 
 
 class Exec:
-    def __init__(self, options: Options, gaps: list[int], receipt_fd: int | None) -> None:
+    def __init__(self, options: Options, gaps: list[int], mask: list[int], receipt_fd: int | None) -> None:
         self._options = options
+        self._mask = mask
         self._gaps = gaps
         self._receipt_fd = receipt_fd
         self._ignored = _ignored_signals()
-        self._mask = [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())]
-        self._signals = SignalFd(signal.valid_signals() - _NOT_OURS - self._ignored)
+        wanted = signal.valid_signals() - _NOT_OURS - self._ignored
+        self._signals = SignalFd(wanted)
+        signal.pthread_sigmask(signal.SIG_SETMASK, wanted | set(mask))
+        self._terminal = Terminal()
         self._deadline: float | None = None
         self._timed_out = False
         self._keyboard = 0
+        self._early: list[int] = []
         self._last: dict[int, float] = {}
         self._interrupts = 0
         self._box: Box
@@ -72,13 +79,17 @@ class Exec:
         passed = inherited()
         rename("quell exec")
         zygote = Zygote.fork(env, _ledger())
+        self._zygote_pid = zygote.pid
         try:
             self._box = zygote.box(self._options.contain, let_go=passed)
             self._tree = self._box.ask_spawn(self._spec(passed), [])
             let_go(passed, standard=(0, 1))
             receipt = self._attend()
-        finally:
+        except BaseException:
             zygote.close()
+            raise
+        zygote.close(wait=receipt.confirmed)
+        self._terminal.take_back()
         return self._conclude(receipt)
 
     def _spec(self, passed: list[int]) -> dict[str, object]:
@@ -103,6 +114,8 @@ class Exec:
             self._box.handle()
             if self._tree.failure is not None:
                 raise self._tree.failure
+            if self._tree.started:
+                self._pass_on_early()
             if self._deadline is not None and time.monotonic() >= self._deadline and not self._tree.ended:
                 self._deadline, self._timed_out = None, True
                 self._box.ask_stop("timeout", self._options.grace)
@@ -129,12 +142,27 @@ class Exec:
             if not again:
                 self._on_stop_signal(number)
         elif one.code == SI_KERNEL:
-            self._keyboard = number  # the terminal sent it to CMD as well
+            self._on_keyboard(number)
+        elif number == signal.SIGCONT and one.sender == self._zygote_pid:
+            return  # woken because CMD went on
         elif number == signal.SIGINT:
             if not again:
                 self._on_interrupt()
         else:
             self._tree.signal(number)
+
+    def _on_keyboard(self, number: int) -> None:
+        """The terminal sent it to CMD as well, unless CMD was not born yet or is gone."""
+        self._keyboard = number
+        if not self._tree.started:
+            self._early.append(number)
+        elif self._tree.ended and number in (signal.SIGINT, signal.SIGQUIT):
+            self._box.ask_stop("SIGINT", 0)
+
+    def _pass_on_early(self) -> None:
+        for number in self._early:
+            self._tree.signal(number)
+        self._early.clear()
 
     def _on_stop_signal(self, number: int) -> None:
         second = self._interrupts and number == signal.SIGTERM
@@ -214,7 +242,7 @@ def _ledger() -> Ledger | None:
     """Without a writable state directory there is no ledger; `quell doctor` says so."""
     try:
         ledger = Ledger()
-        ledger.reconcile()
+        ledger.reconcile(RECONCILE_LIMIT)
         return ledger
     except OSError:
         return None

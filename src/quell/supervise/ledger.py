@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Facts = dict[str, list[list[Any]]]
 
 _HEADER = "quell-ledger 1"
-_END_LIMIT = 2.0  # seconds for what a crash left to be gone after SIGKILL
+END_LIMIT = 2.0  # seconds for what a crash left to be gone after SIGKILL
 
 
 def state_dir() -> str:
@@ -85,7 +85,7 @@ class Ledger:
         """Pids with their start times, for an entry."""
         return [self._mark(pid) for pid in pids if pid]
 
-    def reconcile(self) -> list[dict[str, Any]]:
+    def reconcile(self, limit: float = END_LIMIT) -> list[dict[str, Any]]:
         """End what dead owners left. Tells, per box: how many processes were ended, and which would not."""
         found = []
         for name in sorted(os.listdir(self._folder)):
@@ -96,13 +96,13 @@ class Ledger:
             if facts["boot"][0][0] == boot_id():
                 if facts["namespace"][0][0] != str(_namespace()) or self._proc.alive(*map(int, facts["owner"][0])):
                     continue  # of a PID namespace where the same numbers mean others, or with a live owner
-                found.append(self._finish(facts))
+                found.append(self._finish(facts, limit))
                 if found[-1]["survivors"]:
                     continue
             Entry(path, facts).remove()
         return found
 
-    def _finish(self, facts: Facts) -> dict[str, Any]:
+    def _finish(self, facts: Facts, limit: float) -> dict[str, Any]:
         cgroup = " ".join(facts["cgroup"][0]) if "cgroup" in facts else None
         marks = [(int(pid), int(start)) for pid, start in facts.get("process", [])]
         pids = [pid for pid, start in marks if self._proc.alive(pid, start)]
@@ -115,7 +115,7 @@ class Ledger:
         if cgroup:
             kill_cgroup(cgroup)
         everyone = {*pids, *members}
-        alive = self._await_end(everyone, cgroup)
+        alive = self._await_end(everyone, cgroup, limit)
         for fd in fds:
             os.close(fd)
         if cgroup:
@@ -123,9 +123,9 @@ class Ledger:
         ended = len(everyone) - len(alive)
         return {"rung": facts["rung"][0][0], "owner": int(facts["owner"][0][0]), "ended": ended, "survivors": alive}
 
-    def _await_end(self, pids: set[int], cgroup: str | None) -> list[int]:
+    def _await_end(self, pids: set[int], cgroup: str | None, limit: float) -> list[int]:
         """Who of them lives when all are gone or the limit is reached."""
-        deadline = time.monotonic() + _END_LIMIT
+        deadline = time.monotonic() + limit
         while True:
             alive = sorted(pid for pid in pids if self._proc.alive(pid))
             if not (alive or (cgroup and cgroup_populated(cgroup))) or time.monotonic() > deadline:

@@ -60,7 +60,9 @@ class Zygote:
 
         ours, theirs = pair()
         owner = os.pidfd_open(os.getpid())
-        adopts = not Proc().children(os.getpid())  # with children of others we could not tell orphans apart
+        proc = Proc()
+        adopts = not proc.children(os.getpid())  # with children of others we could not tell orphans apart
+        proc.close()
         if adopts:
             become_subreaper()
         pid = os.fork()
@@ -153,17 +155,17 @@ class Zygote:
         watch.register(self._pidfd, select.POLLIN)
         return bool(watch.poll(limit * 1000))
 
-    def close(self) -> None:
-        """End every box by force, and the zygote."""
-        if self.line.closed and self._pidfd < 0:
+    def close(self, wait: bool = True) -> None:
+        """End every box by force, and the zygote. It goes on alone where something cannot be ended."""
+        if self._pidfd < 0:
             return
         self.line.close()
         for box in list(self._boxes.values()):
             box.abandon()
-        if self._exited(EXIT_LIMIT):
+        if wait and self._exited(EXIT_LIMIT):
             try:
                 os.waitpid(self.pid, 0)
-            except ChildProcessError:
+            except ChildProcessError:  # whoever started us ignores SIGCHLD: the kernel reaped it
                 pass
         os.close(self._pidfd)
         self._pidfd = -1

@@ -39,6 +39,7 @@ class Tree:
         self.pid = 0
         self.host_pid = 0
         self.running = True
+        self.stopped = False
         self.below: Link | None = None
         self.below_pid = 0
         self.ending: Ending | None = None
@@ -47,12 +48,21 @@ class Tree:
 class Keeper:
     """`lower`: a keeper below a keeper, which minds one tree and is over with it."""
 
-    def __init__(self, link: Link, owner: int, crowd: Descent, env: Mapping[bytes, bytes], lower: bool = False) -> None:
+    def __init__(
+        self,
+        link: Link,
+        owner: int,
+        crowd: Descent,
+        env: Mapping[bytes, bytes],
+        lower: bool = False,
+        bell: int | None = None,
+    ) -> None:
         self._link = link
         self._owner = owner
         self._crowd = crowd
         self._env = env
         self._lower = lower
+        self._bell = bell  # rung to have an owner woken who stopped when its command did
         self._signals = SignalFd([signal.SIGCHLD])
         self._trees: dict[int, Tree] = {}
         self._lower_pids: set[int] = set()
@@ -278,6 +288,7 @@ class Keeper:
                 if root is not None and root.below is None:
                     stopped = os.WSTOPSIG(status) if os.WIFSTOPPED(status) else 0
                     self._link.send({"op": "stopped", "tree": root.ident, "signal": stopped})
+                    self._ring(root, bool(stopped))
                 continue
             if pid in self._lower_pids:
                 self._lower_pids.discard(pid)
@@ -288,9 +299,15 @@ class Keeper:
             if root is not None:
                 self._root_ended(root, status)
 
+    def _ring(self, tree: Tree, stopped: bool) -> None:
+        if tree.stopped and not stopped and self._bell is not None:
+            os.write(self._bell, b"!")
+        tree.stopped = stopped
+
     def _root_ended(self, tree: Tree, status: int) -> None:
         tree.running = False
         self._link.send({"op": "exited", "tree": tree.ident, "status": status})
+        self._ring(tree, False)
         if tree.last_grace is not None and self._ending is None:
             self._ending = Ending(self._crowd, "exit", tree.last_grace, settle=SETTLE)
             self._ending.note(tree.pid, tree.argv, tree.host_pid, self._inner(tree.pid))

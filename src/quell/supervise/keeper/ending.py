@@ -79,7 +79,8 @@ class Ending:
         if self._phase == "settle" and self._grace > 0:
             self._look()
             self._phase, self._asked_at, self._next = "ask", now, now + self._grace
-            self.crowd.signal(self._ask)
+            for number in {self._ask, int(signal.SIGTERM)}:  # a hangup is followed by the request to end
+                self.crowd.signal(number)
             self.crowd.signal(signal.SIGCONT)
             return None
         if self._killed_at is None:

@@ -67,11 +67,12 @@ def rename(title: str) -> None:
 
 
 class Signal:
-    __slots__ = ("code", "number")
+    __slots__ = ("code", "number", "sender")
 
-    def __init__(self, number: int, code: int) -> None:
+    def __init__(self, number: int, code: int, sender: int) -> None:
         self.number = number
         self.code = code
+        self.sender = sender
 
 
 class SignalFd:
@@ -92,8 +93,8 @@ class SignalFd:
             data = os.read(self._fd, _SIGINFO_SIZE * 64)
         except BlockingIOError:
             return []
-        starts = range(0, len(data), _SIGINFO_SIZE)
-        return [Signal(number, code) for number, _, code in (struct.unpack_from("=Iii", data, at) for at in starts)]
+        found = (struct.unpack_from("=IiiI", data, at) for at in range(0, len(data), _SIGINFO_SIZE))
+        return [Signal(number, code, sender) for number, _, code, sender in found]
 
     def close(self) -> None:
         os.close(self._fd)

@@ -69,6 +69,8 @@ class Zygote:
         self._home_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         become_subreaper()
         self._signals = SignalFd([signal.SIGCHLD])
+        self._bell, self._bell_rope = os.pipe()
+        os.set_blocking(self._bell_rope, False)
 
     # -- the loop
 
@@ -85,12 +87,16 @@ class Zygote:
         poller.register(self._line, select.POLLIN | (select.POLLOUT if self._line.wants_write else 0))
         poller.register(self._owner, select.POLLIN)
         poller.register(self._signals, select.POLLIN)
+        poller.register(self._bell, select.POLLIN)
         ready = {fd for fd, _ in poller.poll()}
         if self._owner in ready:
             self._line.closed = True
             return
         if self._signals.fileno() in ready:
             self._signals.read()
+        if self._bell in ready:
+            os.read(self._bell, 4096)
+            signal.pidfd_send_signal(self._owner, signal.SIGCONT)
         self._line.flush()
         if self._line.fileno() in ready:
             for message, fds in self._line.receive():
@@ -163,6 +169,7 @@ class Zygote:
             self._line.close()
             self._signals.close()
             os.close(self._home_ns)
+            os.close(self._bell)
             for _, crib in self._pool:
                 crib.close()
             if mine is not None:
@@ -184,7 +191,7 @@ class Zygote:
                 channel.send({"op": "refused", "why": why})
                 os._exit(0)
             channel.send({"op": "ready"})
-            Keeper(channel, self._owner, crowd, self._env).run()
+            Keeper(channel, self._owner, crowd, self._env, bell=self._bell_rope).run()
         finally:
             os._exit(1)
 
