@@ -156,7 +156,10 @@ class Terminal:
     def gone(self, bound: float = BOUND) -> bool:
         """Nothing that ever ran in this terminal is alive: no holder of the FIFO, no member of the session."""
         self._shell.wait(bound)
-        return self._held.gone(bound) and not oracle.in_session(self.shell)
+        if not self._held.gone(bound):
+            return False
+        oracle.wait_for(lambda: not oracle.in_session(self.shell), "the end of the session", bound)
+        return True
 
     def __enter__(self) -> Self:
         return self

@@ -68,7 +68,7 @@ NOTHING = "nothing"
 DESCENDANTS: dict[str, Descendant] = {
     NOTHING: _shell("", births=1),
     "plain": _shell("sleep 1000 & echo born >&9"),
-    "ignores TERM": _shell("(trap '' TERM HUP INT; echo born >&9; while :; do sleep 1000; done) &"),
+    "ignores TERM": _shell("(trap '' TERM HUP INT; echo born >&9; exec sleep 1000) &"),
     "SIGSTOPped": _shell("sleep 1000 & kill -STOP $!; echo born >&9"),
     "setsid": _shell("setsid sh -c 'echo born >&9; exec sleep 1000' &"),
     "double-fork daemon": _shell(

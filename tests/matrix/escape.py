@@ -22,18 +22,24 @@ def escape(row: Row, job: Job, folder: Path, cgroup: Path | None) -> Result:
     cell = Cell(folder, command, DESCENDANTS[job.descendant], row.uid, cgroup, {"QM_UID": own_uid(row)})
     began = time.monotonic()
     if not cell.born():
-        return {"problems": [f"not all born: {_state(cell)}"], "late": trigger.timeout}
+        return {"problems": [f"not all born: {state(cell)}"], "late": trigger.timeout}
     chain = chain_of(cell, row, trigger)
     if chain is None:
-        return {"problems": [f"no zygote and keeper found below quell: {_state(cell)}"], "late": trigger.timeout}
+        return {"problems": [f"no zygote and keeper found below quell: {state(cell)}"], "late": trigger.timeout}
     if not trigger.timeout:
         began = time.monotonic()
     cell.attack(wait=job.trigger in ("CMD ends", "timeout"))
     trigger.act(chain)
-    bound = LIMITED if limit(job.descendant, job.trigger, row) else trigger.bound
-    cell.wait(cell.over, bound + (TIMEOUT * 2**job.attempt if trigger.timeout else 0))
+    cell.wait(cell.over, bound(row, job))
     seconds = (cell.oracle.gone_at or time.monotonic()) - began
     return {"problems": _problems(cell, job, trigger), "leaked": not cell.oracle.gone, "seconds": round(seconds, 3)}
+
+
+def bound(row: Row, job: Job) -> float:
+    """Seconds from the trigger until all must be gone."""
+    trigger = TRIGGERS[job.trigger]
+    seconds = LIMITED if limit(job.descendant, job.trigger, row) else trigger.bound
+    return seconds + (TIMEOUT * 2**job.attempt if trigger.timeout else 0)
 
 
 def own_uid(row: Row) -> str:
@@ -63,9 +69,9 @@ def command_line(row: Row, trigger: Trigger, folder: Path, timeout: float) -> li
 def _problems(cell: Cell, job: Job, trigger: Trigger) -> list[str]:
     problems = []
     if not cell.oracle.gone:
-        problems.append(f"survivors: {_state(cell)}")
+        problems.append(f"survivors: {state(cell)}")
     elif not cell.over():
-        problems.append(f"the descendants are gone, but not all of quell: {_state(cell)}")
+        problems.append(f"the descendants are gone, but not all of quell: {state(cell)}")
     if cell.early:
         problems.append(f"quell ended ({outcome(cell.status)}) before its box was empty")
     if "unconfirmed" in cell.stderr():
@@ -79,6 +85,6 @@ def _problems(cell: Cell, job: Job, trigger: Trigger) -> list[str]:
     return problems
 
 
-def _state(cell: Cell) -> str:
+def state(cell: Cell) -> str:
     lines = [*cell.survivors(), f"quell: {outcome(cell.status)}", f"stderr: {cell.stderr() or 'nothing'}"]
     return f"{len(lines) - 2} processes\n      " + "\n      ".join(lines[-12:])

@@ -1,5 +1,5 @@
 """A program that uses the library and forks: the child keeps a copy of every descriptor, so that none of them ever
-reads as closed when the program is killed. `host.py RUNG NOTE CMD…` writes the child's pid to NOTE, and waits for its end.
+reads as closed when the program is killed. `host.py RUNG NOTE CMD…` writes the child's pid to NOTE, and waits.
 """
 
 import os

@@ -12,6 +12,8 @@ LIMITS: dict[tuple[str, str, str, str], str] = {
     # (descendant, trigger, rung, user)
     ("*", "kill all three", "cgroup", "*"): ALL_THREE,
     ("*", "kill all three", "subreaper", "*"): ALL_THREE,
+    ("kill -9 $PPID", "kill quell and zygote", "cgroup", "*"): ALL_THREE,
+    ("kill -9 $PPID", "kill quell and zygote", "subreaper", "*"): ALL_THREE,
     ("kill -9 -1", "*", "cgroup", "unprivileged"): SAME_UID,
     ("kill -9 -1", "*", "subreaper", "unprivileged"): SAME_UID,
 }

@@ -1,11 +1,12 @@
-"""A cell with decoys: they look like the box, stand beside it, and are not of it. Only what they suffer is judged."""
+"""A cell with decoys: they look like the box, stand beside it, and are not of it. The box ends, and they live on."""
 
 import os
 from pathlib import Path
 
-from tests.matrix.cell import BIRTHS, Cell, outcome
+from tests.matrix.cell import BIRTHS, Cell
 from tests.matrix.descendants import DESCENDANTS, Descendant
-from tests.matrix.escape import chain_of, command_line, own_uid
+from tests.matrix.escape import bound, chain_of, command_line, own_uid, state
+from tests.matrix.limits import limit
 from tests.matrix.oracle import Ear, Oracle
 from tests.matrix.plan import Job, Row
 from tests.matrix.proc import describe, holders, process, until
@@ -58,8 +59,7 @@ def others(row: Row, job: Job, folder: Path, cgroup: Path | None) -> Result:
     before.start(row, cgroup)
     apart.program.argv.insert(0, "setsid")
     apart.start(row, cgroup)
-    timeout = TIMEOUT * 2**job.attempt
-    command = command_line(row, trigger, folder / "cell", timeout)
+    command = command_line(row, trigger, folder / "cell", TIMEOUT * 2**job.attempt)
     extra = {"QM_UID": own_uid(row)}
     cell = Cell(folder / "cell", command, descendant, row.uid, cgroup, extra, older.program)
     after.start(row, cgroup)
@@ -72,6 +72,8 @@ def others(row: Row, job: Job, folder: Path, cgroup: Path | None) -> Result:
         return {"problems": [f"quell did not start its command: {cell.stderr()}"], "late": trigger.timeout}
     cell.attack(wait=False)
     trigger.act(chain)
-    cell.wait(cell.over, trigger.bound + (timeout if trigger.timeout else 0))
+    cell.wait(cell.over, bound(row, job))
     problems = [harm for decoy in decoys for harm in decoy.harm(cell.stopped)]
-    return {"problems": problems, "over": cell.over(), "quell": outcome(cell.status), "left": cell.survivors()}
+    if not cell.over() and not limit(job.descendant, job.trigger, row):
+        problems.append(f"beside decoys, survivors: {state(cell)}")
+    return {"problems": problems}

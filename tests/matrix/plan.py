@@ -91,6 +91,15 @@ def run(row: Row, jobs: Sequence[Job]) -> list[dict[str, Any]]:
     return results
 
 
+def failures(row: Row, jobs: Sequence[Job], results: Sequence[dict[str, Any]]) -> list[str]:
+    """What each cell did wrong, under the cell's name."""
+    lines = []
+    for job, result in zip(jobs, results, strict=True):
+        problems = [f"the harness broke: {result['broken']}"] if "broken" in result else result["problems"]
+        lines += [f"[{row.name} | {job.trigger} | {job.descendant}] {problem}" for problem in problems]
+    return lines
+
+
 def needed_folders() -> list[Path]:
     """What a quell of another uid must be able to read: Python, its packages, and the checkout."""
     executable = Path(sys.executable)

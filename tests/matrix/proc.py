@@ -40,16 +40,17 @@ def describe(one: Process) -> str:
 
 
 def holders(file: Path) -> set[int]:
-    """The pids that hold this file open."""
-    pids = set()
-    for one in everybody():
-        try:
-            targets = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{one.pid}/fd")]
-        except OSError:
-            continue
-        if str(file) in targets:
-            pids.add(one.pid)
-    return pids
+    """The pids that hold this file open for writing."""
+    return {one.pid for one in everybody() if _writes(one.pid, str(file))}
+
+
+def _writes(pid: int, file: str) -> bool:
+    try:
+        numbers = [entry.name for entry in os.scandir(f"/proc/{pid}/fd") if os.readlink(entry.path) == file]
+    except OSError:
+        return False
+    flags = (_read(pid, f"fdinfo/{number}").partition("flags:")[2].split() for number in numbers)
+    return any(words and int(words[0], 8) & os.O_ACCMODE != os.O_RDONLY for words in flags)
 
 
 def wait_for_state(pid: int, states: str) -> bool:

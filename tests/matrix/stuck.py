@@ -41,7 +41,8 @@ def frozen(*pids: int) -> Iterator[set[int]]:
 @contextlib.contextmanager
 def in_the_freezer(cell: Cell) -> Iterator[set[int]]:
     """Its sleep cannot be killed."""
-    [sleeper] = [pid for pid in holders(cell.oracle.path) if name(pid) == "sleep"]
+    assert cell.wait(lambda: bool(_sleepers(cell)), 5.0), "nobody sleeps"
+    [sleeper] = _sleepers(cell)
     group = FREEZER / cell.folder.parent.name
     group.mkdir()
     (group / "cgroup.procs").write_text(str(sleeper))
@@ -79,6 +80,10 @@ def make_disk(folder: Path) -> None:
     _command("mkfs.ext4", "-q", str(image))
     _command("mount", "-o", "loop", str(image), str(disk))
     disk.chmod(0o777)
+
+
+def _sleepers(cell: Cell) -> list[int]:
+    return [pid for pid in holders(cell.oracle.path) if name(pid) == "sleep"]
 
 
 def _writers() -> set[int]:

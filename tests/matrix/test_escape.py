@@ -22,7 +22,7 @@ import pytest
 
 from tests.matrix.descendants import DESCENDANTS, NOTHING
 from tests.matrix.limits import Limit, limit
-from tests.matrix.plan import Job, Row, lacking, rows, run
+from tests.matrix.plan import Job, Row, failures, lacking, rows, run
 from tests.matrix.triggers import TRIGGERS
 
 REPEATS = int(os.environ.get("QUELL_REPEATS", "1"))
@@ -37,8 +37,8 @@ def test_nothing_survives(row: Row, trigger: str, tried: dict[Limit, list[bool]]
     """H10, H11, H12, H13, H23: what descends from the command is ended, also when quell is killed."""
     if reason := lacking(row.rung):
         pytest.skip(reason)
-    failures = failing_cells(row, trigger, tried)
-    assert not failures, "\n".join(failures)
+    failed = failing_cells(row, trigger, tried)
+    assert not failed, "\n".join(failed)
 
 
 @pytest.mark.soak
@@ -48,19 +48,17 @@ def test_nothing_survives_again_and_again(row: Row, trigger: str, tried: dict[Li
     """H10, H11, H12, H13, H23: the same, QUELL_REPEATS times: what is a race is lost sooner or later."""
     if reason := lacking(row.rung):
         pytest.skip(reason)
-    failures = [f"run {n + 1}: {line}" for n in range(REPEATS) for line in failing_cells(row, trigger, tried)]
-    assert not failures, "\n".join(failures)
+    failed = [f"run {n + 1}: {line}" for n in range(REPEATS) for line in failing_cells(row, trigger, tried)]
+    assert not failed, "\n".join(failed)
 
 
 def failing_cells(row: Row, trigger: str, tried: dict[Limit, list[bool]]) -> list[str]:
     """What each cell that does not keep the promise did. A cell in LIMITS may leak."""
     descendants = [name for name, one in DESCENDANTS.items() if one.heeds or not TRIGGERS[trigger].heeded]
     jobs = [Job("escape", descendant, trigger) for descendant in descendants if descendant != NOTHING]
-    failures = []
-    for job, result in zip(jobs, run(row, jobs), strict=True):
-        problems = [f"the harness broke: {result['broken']}"] if "broken" in result else result["problems"]
+    results = run(row, jobs)
+    for job, result in zip(jobs, results, strict=True):
         if "leaked" in result and (listed := limit(job.descendant, trigger, row)) is not None:
             tried.setdefault(listed, []).append(result["leaked"])
-        else:
-            failures += [f"[{row.name} | {trigger} | {job.descendant}] {problem}" for problem in problems]
-    return failures
+            result["problems"] = []
+    return failures(row, jobs, results)

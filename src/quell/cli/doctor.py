@@ -102,7 +102,11 @@ def _try(name: str) -> dict[str, Any]:
 
 def _leftovers() -> tuple[str | None, list[dict[str, Any]]]:
     try:
-        return None, Ledger().reconcile()
+        ledger = Ledger()
+        try:
+            return None, ledger.reconcile()
+        finally:
+            ledger.close()
     except OSError as error:
         return f"{error.filename or state_dir()}: {error.strerror}", []
 

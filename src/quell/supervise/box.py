@@ -48,6 +48,7 @@ class Box:
         self._count = 0
         self._first: Tree | None = None
         self._trees: dict[int, Tree] = {}
+        self._with_streams: dict[int, Tree] = {}
         self._tree_receipts: dict[int, Receipt] = {}
         self._ready = False
         self._refused: str | None = None
@@ -109,6 +110,7 @@ class Box:
             if not tree.started:
                 raise BoxLostError("the box ended before the command started", self.receipt)
             tree.take(streams)
+            self._with_streams[tree.ident] = tree
         self._record()
         return tree
 
@@ -123,8 +125,11 @@ class Box:
         self._link.drain(START_LIMIT)
         return tree
 
+    def closed_streams(self, tree: Tree) -> None:
+        self._with_streams.pop(tree.ident, None)
+
     def send(self, tree: Tree, number: int) -> None:
-        self._link.send({"op": "signal", "tree": tree.ident, "signal": number})
+        self._link.send({"op": "signal", "tree": tree.ident, "signal": int(number)})
 
     # -- stopping
 
@@ -162,7 +167,7 @@ class Box:
     def _close(self) -> None:
         self._link.close()
         self._zygote.forget(self)
-        for tree in self._trees.values():
+        for tree in list(self._with_streams.values()):
             tree.close()
         if self._own_zygote:
             self._zygote.close()
@@ -222,7 +227,7 @@ class Box:
                 self._tree_receipts[tree.ident] = tree.receipt(message["report"])
             case _ if tree is not None:
                 tree.hear(message)
-                if message["op"] == "empty":
+                if message["op"] in ("empty", "failed"):
                     del self._trees[tree.ident]  # H09: a box may see any number of commands
 
     def hear_zygote(self, message: Message) -> None:

@@ -65,6 +65,9 @@ class Ledger:
         self._proc = Proc()
         self._count = 0
 
+    def close(self) -> None:
+        self._proc.close()
+
     def enter(self, rung: str, cgroup: str | None) -> Entry:
         me = os.getpid()
         self._count += 1

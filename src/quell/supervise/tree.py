@@ -147,8 +147,17 @@ class Tree:
         for target, fd in ours.items():
             setattr(self, names[target], os.fdopen(fd, "wb" if target == 0 else "rb", 0))
 
+    def __enter__(self) -> Tree:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
     def close(self) -> None:
-        """Close our ends of its streams."""
+        """Close our ends of its streams, as the box does at its end."""
+        self._box.closed_streams(self)
         for stream in (self.stdin, self.stdout, self.stderr):
             if stream is not None:
                 stream.close()

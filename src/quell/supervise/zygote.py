@@ -86,6 +86,8 @@ class Zygote:
         self._pidfd = os.pidfd_open(pid)
         self._boxes: dict[int, Box] = {}
         self._count = 0
+        self._parent: Zygote | None = None
+        self._lower: set[Zygote] = set()
 
     def __enter__(self) -> Zygote:
         return self
@@ -103,7 +105,10 @@ class Zygote:
         for rung in order(contain or self._contain):
             try:
                 if rung == "userns" and not self._forked:  # such a zygote is in the user namespace for good
-                    return Zygote("userns", pool=0)._make(rung, let_go, own_zygote=True)
+                    zygote = Zygote("userns", pool=0)
+                    zygote._parent = self
+                    self._lower.add(zygote)
+                    return zygote._make(rung, let_go, own_zygote=True)
                 return self._make(rung, let_go)
             except ContainmentError as error:
                 reasons.append(str(error))
@@ -123,7 +128,7 @@ class Zygote:
         try:
             box.await_ready()
         except ContainmentError:
-            self.forget(box)
+            box.abandon()
             raise
         return box
 
@@ -162,6 +167,10 @@ class Zygote:
         self.line.close()
         for box in list(self._boxes.values()):
             box.abandon()
+        for zygote in list(self._lower):
+            zygote.close(wait)
+        if self._parent:
+            self._parent._lower.discard(self)
         if wait and self._exited(EXIT_LIMIT):
             try:
                 os.waitpid(self.pid, 0)
@@ -169,3 +178,5 @@ class Zygote:
                 pass
         os.close(self._pidfd)
         self._pidfd = -1
+        if self.ledger:
+            self.ledger.close()

@@ -90,9 +90,11 @@ def modes_left_by_a_command_that_died_are_mended_by_the_shell(t: Terminal) -> ob
     """bash gives the terminal its modes back after a command that a signal ended, not after one that exited."""
     seen = []
     for name in ("TERM", "KILL", "SEGV", "HUP"):
-        t.run(f"$Q sh -c 'stty -echo; kill -{name} $$'; sleep 0")
+        t.line(f"$Q sh -c 'stty -echo; kill -{name} $$'")
+        t.prompt()
         seen.append((name, t.echoes()))
-        t.run("stty sane")
+        t.send("stty sane\n")
+        t.prompt()
     return seen
 
 

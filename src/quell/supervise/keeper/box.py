@@ -269,6 +269,9 @@ class Keeper:
         if tree.below is not None:
             tree.below.close()
         tree.below, tree.below_pid = None, 0
+        if not tree.pid:
+            why = "its keeper was killed before it said that the command runs"
+            self._link.send({"op": "failed", "tree": tree.ident, "errno": 0, "why": why})
         others = {other.pid for other in self._trees.values() if other is not tree and not other.below}
         tree.crowd.skip = self._lower_pids | others
         tree.ending = self._end(tree.crowd, [tree], {"reason": "keeper died", "grace": 0, "ask": signal.SIGTERM})

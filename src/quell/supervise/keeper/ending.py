@@ -52,6 +52,7 @@ class Ending:
         seen = self.crowd.see()
         for one in seen:
             self.note(one.inner if one.inner is not None else one.pid, one.argv, one.pid, one.inner)
+            self._records[one.pid]["argv"] = one.argv or self._records[one.pid]["argv"]
             self._signalled.add(one.pid)
 
     def reaped(self, pid: int, status: int, at: float | None = None) -> None:

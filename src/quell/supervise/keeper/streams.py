@@ -38,6 +38,15 @@ def fill_gaps() -> list[int]:
     return gaps
 
 
+def close_all_but(*kept: int) -> None:
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in kept:
+            try:
+                os.close(int(name))
+            except OSError:
+                continue  # the descriptor of the listing itself
+
+
 def let_go(fds: Iterable[int] | None, standard: Iterable[int] = _STANDARD) -> None:
     """Close these, and the standard streams too: a reader behind a pipe must see its end when the command ends."""
     if fds is None:

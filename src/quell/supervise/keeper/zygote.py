@@ -34,7 +34,7 @@ from .linux import (
     unshare,
 )
 from .proc import Proc
-from .streams import let_go
+from .streams import close_all_but, let_go
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -313,6 +313,7 @@ def guard(zygote: int, owner: int) -> None:
 def main(arguments: list[str]) -> None:
     """The program that a runtime starts: `line owner pool rung`, two descriptors and two settings."""
     line, owner, pool, rung = int(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3]
+    close_all_but(0, 1, 2, line, owner)
     os.set_inheritable(line, False)
     os.set_inheritable(owner, False)
     os.setsid()

@@ -1,0 +1,17 @@
+"""The rows of the table, by name, in its order."""
+
+from collections.abc import Callable
+
+from bench.line import Line
+from bench.rows import death, hopper, kill, many, memory, spawn, start, watch
+
+ROWS: dict[str, Callable[[bool], list[Line]]] = {
+    "spawn": spawn.measure,
+    "kill": kill.measure,
+    "hopper": hopper.measure,
+    "death": death.measure,
+    "many": many.measure,
+    "memory": memory.measure,
+    "watch": watch.measure,
+    "start": start.measure,
+}
