@@ -36,8 +36,6 @@ class Cell:
     ) -> None:
         self.descendant = descendant
         self.folder = folder
-        self.uid = uid
-        self.cgroup = cgroup
         self.status: int | None = None
         """How quell ended, once it did: its exit code, or minus the signal."""
         self.early = False
@@ -97,7 +95,7 @@ class Cell:
     def born(self, bound: float = BIRTHS) -> bool:
         """All descendants are there."""
         wanted = self.descendant.births
-        self.wait(lambda: self.oracle.heard("born") >= wanted or self.over(), bound)
+        self.wait(lambda: self.oracle.heard("born") >= wanted or (self.status is not None and not self.left()), bound)
         return self.oracle.heard("born") >= wanted
 
     def attack(self, wait: bool) -> None:
@@ -120,7 +118,7 @@ class Cell:
         return found[0] if found else None
 
     def left(self) -> list[Process]:
-        """Everybody in the safety namespace but its first process, what it adopted and will bury, and strangers."""
+        """Everybody in the safety namespace but its first process and strangers."""
         return [one for one in everybody() if one.pid != 1 and one.pid not in self.strangers]
 
     def over(self) -> bool:

@@ -34,9 +34,10 @@ class Running:
     def result(self) -> Result:
         result = self._safe.result()
         if self._cgroup is not None:
-            result["cgroups"] = cgroups.below(self._cgroup)
-            if not cgroups.remove(self._cgroup):
-                result.setdefault("problems", []).append(f"the cell's cgroup {self._cgroup} would not go")
+            left, removed = cgroups.below(self._cgroup), cgroups.remove(self._cgroup)
+            if left and not result.get("leaked"):
+                result.setdefault("problems", []).append(f"cgroups are left: {left}")
+            assert removed, f"the cgroup of the cell, {self._cgroup}, would not go"
         return result
 
 

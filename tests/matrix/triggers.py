@@ -77,7 +77,7 @@ def _kill(*names: str) -> Callable[[Chain], None]:
 
 def _freeze_keeper_then_kill_quell(chain: Chain) -> None:
     send(chain.keeper, signal.SIGSTOP)
-    wait_for_state(chain.keeper, "T")
+    wait_for_state(chain.keeper, "TZ")
     send(chain.quell, signal.SIGKILL)
 
 

