@@ -35,8 +35,8 @@ class Running:
         result = self._safe.result()
         if self._cgroup is not None:
             left, removed = cgroups.below(self._cgroup), cgroups.remove(self._cgroup)
-            if left and not result.get("leaked"):
-                result.setdefault("problems", []).append(f"cgroups are left: {left}")
+            if left and result.get("tidy"):
+                result["problems"].append(f"cgroups are left: {left}")
             assert removed, f"the cgroup of the cell, {self._cgroup}, would not go"
         return result
 

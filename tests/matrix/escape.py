@@ -32,7 +32,12 @@ def escape(row: Row, job: Job, folder: Path, cgroup: Path | None) -> Result:
     trigger.act(chain)
     cell.wait(cell.over, bound(row, job))
     seconds = (cell.oracle.gone_at or time.monotonic()) - began
-    return {"problems": _problems(cell, job, trigger), "leaked": not cell.oracle.gone, "seconds": round(seconds, 3)}
+    return {
+        "problems": _problems(cell, job, trigger),
+        "leaked": not cell.oracle.gone,
+        "seconds": round(seconds, 3),
+        "tidy": not trigger.kills and not cell.descendant.acts,  # nobody of quell was killed: its cgroups must be gone
+    }
 
 
 def bound(row: Row, job: Job) -> float:

@@ -1,5 +1,6 @@
 """Full-screen programs: pagers, editors, a REPL."""
 
+from tests.cli import oracle
 from tests.cli.scenarios import need, scenario
 from tests.cli.terminal import Terminal
 
@@ -85,7 +86,10 @@ def a_second_editor_types_saves_and_quits(t: Terminal) -> object:
 def a_repl_gets_one_interrupt_for_each_key(t: Terminal) -> object:
     t.line("$Q python3 -I -q")
     t.expect(">>> ")
+    pid = t.command("-q")
     for _ in range(5):
+        # The REPL forgets an interrupt that comes between its prompt and its wait for input.
+        oracle.wait_for(lambda: oracle.state(pid) == "S", "the REPL to wait for input")
         t.key("C-c")
         t.expect("KeyboardInterrupt\n>>> ")
     t.line("import time; time.sleep(100)")
