@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 TIMED_OUT, OURS, UNCONFIRMED = 124, 125, 1
 RECONCILE_LIMIT = 0.2  # seconds that a start waits for what a crash left to be gone
-SAME = 0.05  # seconds: two equal signals closer than this are one that was sent to quell and to its group
+SAME = 0.05  # seconds: two stop signals closer than this are one that `timeout` sent to quell and to its group
 
 _STOPS: dict[int, str] = {signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
@@ -136,9 +136,9 @@ class Exec:
         number, now = one.number, time.monotonic()
         if number == signal.SIGCHLD:
             return
-        again = now - self._last.get(number, 0.0) < SAME
-        self._last[number] = now
         if number in _STOPS:
+            again = now - self._last.get(number, 0.0) < SAME
+            self._last[number] = now
             if not again:
                 self._on_stop_signal(number)
         elif one.code == SI_KERNEL:
@@ -146,8 +146,7 @@ class Exec:
         elif number == signal.SIGCONT and one.sender == self._zygote_pid:
             return  # woken because CMD went on
         elif number == signal.SIGINT:
-            if not again:
-                self._on_interrupt()
+            self._on_interrupt()
         else:
             self._tree.signal(number)
 
