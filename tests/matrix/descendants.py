@@ -93,11 +93,12 @@ for hop in range(100000):
 """,
         births=6,
     ),
-    # Every one forks on and on; a child that finds no free slot goes at once, and a slot is free as soon as its
-    # holder is dead (a POSIX lock). So the flood never holds still, and what is killed of it is replaced.
+    # Every one forks on and on. A child that finds no free slot goes at once, and a slot is free as soon as its holder
+    # is dead (a POSIX lock): what is killed is replaced. Who forks waits for its child to have decided, so that there
+    # are never more than two per slot, on however slow a machine.
     "fork flood": _python(
         f"""
-import fcntl
+import fcntl, random
 signal.signal(signal.SIGCHLD, signal.SIG_IGN)
 slots = os.memfd_create("slots")
 def take(slot):
@@ -114,9 +115,18 @@ for mine in range({FLOOD}):
 else:
     os._exit(0)
 while True:
-    time.sleep(0.2)
-    if os.fork() == 0 and not any(take(slot) for slot in range({FLOOD})):
-        os._exit(0)
+    time.sleep(random.uniform(0.3, 0.9))
+    deciding, decided = os.pipe()
+    if os.fork() == 0:
+        os.close(deciding)
+        if not any(take(random.randrange({FLOOD})) for attempt in range(4)):
+            os._exit(0)
+    else:
+        os.close(decided)
+        os.read(deciding, 1)
+        os.close(deciding)
+        continue
+    os.close(decided)
 """,
         births=FLOOD + 1,
     ),

@@ -153,12 +153,6 @@ class Keeper:
                 self._stop_tree(tree, message)
             case "stop":
                 self._link.send({"op": "receipt", "tree": message["tree"], "report": None})
-            case "force":
-                for ending in self._endings():
-                    ending.force()
-                for other in self._trees.values():
-                    if other.below:
-                        other.below.send(message)
 
     def _stop_box(self, message: Message) -> None:
         if self._ending is None:
@@ -270,6 +264,7 @@ class Keeper:
             tree.below.close()
         tree.below, tree.below_pid = None, 0
         if not tree.pid:
+            tree.running = False
             why = "its keeper was killed before it said that the command runs"
             self._link.send({"op": "failed", "tree": tree.ident, "errno": 0, "why": why})
         others = {other.pid for other in self._trees.values() if other is not tree and not other.below}
