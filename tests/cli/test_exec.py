@@ -108,6 +108,8 @@ def handed_down(words: list[str], rung: str) -> list[str]:
         text=True,
     ).stdout.splitlines()
     own = OWN[rung]
+    # glibc's posix_spawn leaves its two own signals, 32 and 33, ignored in all that it starts.
+    seen = [f"SigIgn: {int(line[8:], 16) & ~(3 << 31):x}" if line.startswith("SigIgn:") else line for line in seen]
     return [line for line in seen if (HANDED_DOWN.match(line) or ":" not in line) and not (own and own.match(line))]
 
 
@@ -166,10 +168,10 @@ def test_a_removed_working_directory_is_no_hindrance(rung: str, tmp_path: Path) 
     folder = tmp_path / "removed"
     folder.mkdir()
     ended = quell(
-        "exec", "--contain", rung, "--", "sh", "-c", "echo here; exit 6", cwd=folder,
+        "exec", "--contain", rung, "--", "printf", "here", cwd=folder,
         before=["sh", "-c", 'rmdir "$PWD"; exec "$@"', "sh"],
     )  # fmt: skip
-    assert (ended.returncode, ended.stdout, ended.stderr) == (6, b"here\n", b"")
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"here", b"")
 
 
 @everywhere

@@ -27,6 +27,7 @@ class Decoy:
         self.program = Program(list(descendant.argv), env)
         self._births = descendant.births
         self.pids: set[int] = set()
+        self._names: dict[int, str] = {}
 
     def start(self, row: Row, cgroup: Path | None) -> None:
         null = os.open(os.devnull, os.O_RDWR)
@@ -40,12 +41,13 @@ class Decoy:
 
         assert until(whole, BIRTHS), f"the decoy {self.name} was not born"
         self.pids = holders(self.oracle.path)
+        self._names = {pid: describe(one) for pid in self.pids if (one := process(pid)) is not None}
 
     def harm(self, stopped: set[int]) -> list[str]:
         """What was done to it."""
         gone = self.pids - holders(self.oracle.path)
         here = [one for pid in self.pids - gone if (one := process(pid)) is not None]
-        harm = [f"{len(gone)} of {len(self.pids)} processes of the decoy {self.name!r} were ended"] if gone else []
+        harm = [f"the decoy {self.name!r} was ended: {self._names.get(pid, pid)}" for pid in gone]
         harm += [f"the decoy {self.name!r} was left stopped: {describe(one)}" for one in here if one.state == "T"]
         return harm + [f"the decoy {self.name!r} was stopped for a while" for _ in self.pids & stopped]
 

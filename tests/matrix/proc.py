@@ -45,12 +45,16 @@ def holders(file: Path) -> set[int]:
 
 
 def _writes(pid: int, file: str) -> bool:
+    """Looked up twice: between two looks a process may become another program, with other files under its numbers."""
     try:
-        numbers = [entry.name for entry in os.scandir(f"/proc/{pid}/fd") if os.readlink(entry.path) == file]
+        links = [entry.path for entry in os.scandir(f"/proc/{pid}/fd") if os.readlink(entry.path) == file]
+        for link in links:
+            flags = _read(pid, f"fdinfo/{os.path.basename(link)}").partition("flags:")[2].split()
+            if flags and int(flags[0], 8) & os.O_ACCMODE != os.O_RDONLY and os.readlink(link) == file:
+                return True
     except OSError:
         return False
-    flags = (_read(pid, f"fdinfo/{number}").partition("flags:")[2].split() for number in numbers)
-    return any(words and int(words[0], 8) & os.O_ACCMODE != os.O_RDONLY for words in flags)
+    return False
 
 
 def wait_for_state(pid: int, states: str) -> bool:

@@ -19,7 +19,10 @@ DAEMONISE = """
 import os, sys, time
 if os.fork() == 0:
     os.setsid()
+    middle = os.getpid()
     if os.fork() == 0:
+        while os.getppid() == middle:
+            time.sleep(0.001)
         open(sys.argv[1], "w").close()
         time.sleep(600)
     os._exit(0)
@@ -139,6 +142,28 @@ def test_a_second_stop_joins_and_force_cuts_short(box: Box) -> None:
     receipt = box.stop(force=True)
     assert receipt.confirmed and receipt.reason == "first" and time.monotonic() - began < 10
     assert box.stop() is receipt
+
+
+def test_an_asker_that_is_interrupted_again_and_again_changes_nothing(box: Box, tmp_path: Path) -> None:
+    """H02: the ladder runs in the keeper; whoever waits for it may be torn away any number of times."""
+    trap = f"trap '' TERM; touch {tmp_path}/up; setsid sleep 600 & while :; do sleep 600; done"
+    tree = box.spawn(["sh", "-c", trap])
+    assert until(lambda: (tmp_path / "up").exists())
+
+    def torn(number: int, frame: object) -> None:
+        raise InterruptedError(number)
+
+    before = signal.signal(signal.SIGALRM, torn)
+    try:
+        for _ in range(10):
+            signal.setitimer(signal.ITIMER_REAL, 0.02)
+            with pytest.raises(InterruptedError):
+                box.stop(grace=0.6)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert gone(tree.pid)
+    assert box.stop().confirmed
 
 
 def test_nothing_is_spawned_in_a_box_that_is_stopping(box: Box) -> None:
