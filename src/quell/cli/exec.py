@@ -6,9 +6,9 @@ control work as without it; keyboard signals are CMD's alone, and quell mirrors 
 
 from __future__ import annotations
 
+import errno
 import os
 import select
-import sys
 import time
 
 from ..errors import QuellError, SpawnError, UsageError
@@ -32,6 +32,7 @@ TIMED_OUT, OURS, UNCONFIRMED = 124, 125, 1
 RECONCILE_LIMIT = 0.2  # seconds that a start waits for what a crash left to be gone
 SAME = 0.05  # seconds: two stop signals closer than this are one that `timeout` sent to quell and to its group
 
+_PIECE = select.PIPE_BUF  # bytes that a pipe which takes any takes whole
 _STOPS: dict[int, str] = {signal.SIGTERM: "SIGTERM", signal.SIGHUP: "SIGHUP"}
 _FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
 _NOT_OURS = {signal.SIGKILL, signal.SIGSTOP, signal.SIGPIPE, signal.SIGXFSZ, *_FAULTS}
@@ -126,8 +127,7 @@ class Exec:
     def _wait(self) -> None:
         poller = select.poll()
         poller.register(self._signals, select.POLLIN)
-        for link in self._box.watched():
-            poller.register(link, select.POLLIN | (select.POLLOUT if link.wants_write else 0))
+        self._box.watch(poller)
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         limits = [limit for limit in (left, self._box.wait_left()) if limit is not None]
         poller.poll(min(limits) * 1000 + 0.5 if limits else None)
@@ -216,13 +216,32 @@ class Exec:
 
 
 def _say(sentence: str, code: int) -> int:
-    """One line on stderr, even from the background of a terminal with `tostop`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+    """One line on stderr. Returns the code, for `return _say(…)`."""
     try:
-        os.write(2, f"quell: {sentence}\n".encode(errors="surrogateescape"))
+        write_out(2, f"quell: {sentence}\n".encode(errors="surrogateescape"))
     except OSError:
         return code
     return code
+
+
+def write_out(fd: int, data: bytes) -> None:
+    """Write all, in the background of a terminal with `tostop` too. Who does not read holds us up, but not a signal."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
+    impatient = SignalFd([signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+    poller = select.poll()
+    poller.register(fd, select.POLLOUT)
+    poller.register(impatient, select.POLLIN)
+    try:
+        while data:
+            ready = {found for found, _ in poller.poll()}
+            if fd in ready:
+                data = data[os.write(fd, data[:_PIECE]) :]
+            elif any(
+                one.number in (signal.SIGTERM, signal.SIGINT) or one.code != SI_KERNEL for one in impatient.read()
+            ):
+                raise OSError(errno.EINTR, "interrupted")
+    finally:
+        impatient.close()
 
 
 def _ignored_signals() -> set[int]:
@@ -251,24 +270,28 @@ def _open_receipt(path: str | None) -> int | None:
     if path is None:
         return None
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NONBLOCK, 0o644)
     except OSError as error:
-        raise UsageError(f"the receipt cannot be written to {path}: {error.strerror}; choose another file") from None
+        why = "nobody reads from it" if error.errno == errno.ENXIO else error.strerror
+        raise UsageError(f"the receipt cannot be written to {path}: {why}; choose another file") from None
 
 
 def _write_receipt(fd: int, path: str, receipt: Receipt, code: int) -> int:
+    """A receipt that cannot be written is shown instead: nothing is lost."""
     text = receipt.to_json() + "\n"
     try:
-        data = text.encode()
-        while data:
-            data = data[os.write(fd, data) :]
+        write_out(fd, text.encode())
         os.close(fd)
         return code
     except OSError as error:
         _say(
-            f"the receipt could not be written to {path}: {error.strerror}; here it is (the command's code: {code})", 0
+            f"the receipt could not be written to {path}: {error.strerror}; here it is (the command's code is {code})",
+            0,
         )
-        sys.stderr.write(text)
+        try:
+            write_out(2, text.encode())
+        except OSError:
+            return OURS
         return OURS
 
 

@@ -36,14 +36,23 @@ ANSWER_LIMIT = 1.0  # seconds past the ladder's end for keeper or zygote to say 
 
 class Box:
     def __init__(
-        self, zygote: Zygote, ident: int, link: Link, rung: str, entry: Entry | None, own_zygote: bool
+        self,
+        zygote: Zygote,
+        ident: int,
+        link: Link,
+        rung: str,
+        cgroup: str | None,
+        entry: Entry | None,
+        own_zygote: bool,
     ) -> None:
         self.ident = ident
         self.rung = rung
         self.keeper = 0
+        self._keeper_end = -1
         self.receipt: Receipt | None = None
         self._zygote = zygote
         self._link = link
+        self._cgroup = cgroup
         self._entry = entry
         self._count = 0
         self._first: Tree | None = None
@@ -166,6 +175,9 @@ class Box:
 
     def _close(self) -> None:
         self._link.close()
+        if self._keeper_end >= 0:
+            os.close(self._keeper_end)
+            self._keeper_end = -1
         self._zygote.forget(self)
         for tree in list(self._with_streams.values()):
             tree.close()
@@ -177,9 +189,15 @@ class Box:
     def over(self) -> bool:
         return self.receipt is not None
 
-    def watched(self) -> list[Link]:
-        """What to wait for, in a loop of one's own, before calling `handle`."""
-        return [link for link in (self._link, self._zygote.line) if not link.closed]
+    def watch(self, poller: select.poll) -> None:
+        """Register what to wait for before calling `handle`: words, and the ends of keeper and zygote."""
+        for link in (self._link, self._zygote.line):
+            if not link.closed:
+                poller.register(link, select.POLLIN | (select.POLLOUT if link.wants_write else 0))
+        if self._keeper_end >= 0 and not self._link.closed:
+            poller.register(self._keeper_end, select.POLLIN)
+        if not self._zygote.line.closed:
+            poller.register(self._zygote.end, select.POLLIN)
 
     def wait_left(self) -> float | None:
         """Seconds until `handle` must be called even if nothing arrives."""
@@ -188,8 +206,7 @@ class Box:
     def pump(self, seconds: float | None) -> None:
         limits = [limit for limit in (seconds, self.wait_left()) if limit is not None]
         poller = select.poll()
-        for link in self.watched():
-            poller.register(link, select.POLLIN | (select.POLLOUT if link.wants_write else 0))
+        self.watch(poller)
         poller.poll(min(limits) * 1000 + 0.5 if limits else None)
         self.handle()
 
@@ -208,11 +225,21 @@ class Box:
         if self.over():
             return
         self._zygote.handle()
+        ended = self._keeper_ended()  # asked before: what it said is there to be read
         self._link.flush()
         for message, _ in self._link.receive():
             self._hear(message)
+        if ended:
+            self._link.closed = True  # whoever else may hold its end of the link
         if not self.over() and self._refused is None:
             self._check()
+
+    def _keeper_ended(self) -> bool:
+        if self._keeper_end < 0:
+            return False
+        poller = select.poll()
+        poller.register(self._keeper_end, select.POLLIN)
+        return bool(poller.poll(0))
 
     def _hear(self, message: Message) -> None:
         tree = self._trees.get(message.get("tree") or 0)
@@ -234,6 +261,10 @@ class Box:
         match message["op"]:
             case "box":
                 self.keeper = message["pid"]
+                try:
+                    self._keeper_end = os.pidfd_open(self.keeper)
+                except OSError:  # it is dead already, and the zygote says so next
+                    return
             case "refused":
                 self._refused = message["why"]
             case "died":
@@ -246,7 +277,7 @@ class Box:
             return self._settle({**(self._died["report"] or nothing_seen(True, reason)), "reason": reason})
         if self._zygote.line.closed:
             if self._link.closed:
-                seen = self._zygote.finish_alone(self.keeper, KILL_LIMIT + ANSWER_LIMIT)
+                seen = self._zygote.finish_alone(self._cgroup, KILL_LIMIT + ANSWER_LIMIT)
                 return self._settle(nothing_seen(seen, self._reason or "zygote died"))
             if self._deadline is None:
                 return self.ask_stop("zygote died", 0)

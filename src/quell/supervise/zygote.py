@@ -9,7 +9,7 @@ import sys
 from ..errors import ContainmentError
 from .box import START_LIMIT, Box
 from .contain import cgroup_home, order
-from .keeper.crowd import Descent, sweep
+from .keeper.crowd import Descent, cgroup_populated, kill_cgroup, remove_cgroup, sweep
 from .keeper.link import Link, pair
 from .keeper.linux import become_subreaper
 from .keeper.proc import Proc
@@ -51,41 +51,44 @@ class Zygote:
         pid = os.posix_spawn(sys.executable, argv, {}, file_actions=actions)
         theirs.close()
         os.close(owner)
-        self._set(ours, pid, ledger, forked=False)
+        self._set(ours, pid, ledger, forked=False, guarded=True)
 
     @classmethod
     def fork(cls, env: dict[bytes, bytes], ledger: Ledger | None) -> Zygote:
-        """Fork the zygote from this process, which is small, has one thread, and serves one box: `quell exec`."""
-        from .keeper.zygote import serve
+        """Fork the zygote from this process, which is small, has one thread, and serves one box: `quell exec`.
+
+        This process is the guard itself, unless it has children already: then it could not tell orphans apart.
+        """
+        from .keeper.zygote import serve, serve_guarded
 
         ours, theirs = pair()
         owner = os.pidfd_open(os.getpid())
         proc = Proc()
-        adopts = not proc.children(os.getpid())  # with children of others we could not tell orphans apart
+        guarded = bool(proc.children(os.getpid()))
         proc.close()
-        if adopts:
+        if not guarded:
             become_subreaper()
         pid = os.fork()
         if pid == 0:
             ours.close()
-            serve(theirs, owner, env)
+            (serve_guarded if guarded else serve)(theirs, owner, env)
         theirs.close()
         os.close(owner)
         self = cls.__new__(cls)
         self._contain = "auto"
-        self._set(ours, pid, ledger, forked=True)
-        self._adopts = adopts
+        self._set(ours, pid, ledger, forked=True, guarded=guarded)
         return self
 
-    def _set(self, line: Link, pid: int, ledger: Ledger | None, forked: bool) -> None:
+    def _set(self, line: Link, pid: int, ledger: Ledger | None, forked: bool, guarded: bool) -> None:
         self.line = line
         self.pid = pid
         self.ledger = ledger
         self._forked = forked
-        self._adopts = False
-        self._pidfd = os.pidfd_open(pid)
+        self._guarded = guarded  # our child is the guard above the zygote
+        self.end = os.pidfd_open(pid)
         self._boxes: dict[int, Box] = {}
         self._count = 0
+        self._status: int | None = None
         self._parent: Zygote | None = None
         self._lower: set[Zygote] = set()
 
@@ -120,7 +123,7 @@ class Zygote:
         cgroup = f"{home}/quell-{os.getpid()}-{self._count}-{os.urandom(4).hex()}" if home else None
         entry = self.ledger.enter(rung, cgroup) if self.ledger else None
         ours, theirs = pair()
-        box = self._boxes[self._count] = Box(self, self._count, ours, rung, entry, own_zygote)
+        box = self._boxes[self._count] = Box(self, self._count, ours, rung, cgroup, entry, own_zygote)
         request = {"op": "box", "box": self._count, "rung": rung, "cgroup": cgroup, "home": home, "let_go": let_go}
         self.line.send(request, [theirs.fileno()])
         self.line.drain(START_LIMIT)
@@ -139,30 +142,51 @@ class Zygote:
 
     def handle(self) -> None:
         """Take in what has arrived, without waiting."""
+        ended = self._exited(0)  # asked before: what it said is there to be read
         self.line.flush()
         for message, _ in self.line.receive():
             box = self._boxes.get(message["box"])
             if box is not None:
                 box.hear_zygote(message)
+        if ended:
+            self.line.closed = True  # whoever else may hold its end of the line
 
     # -- ends
 
-    def finish_alone(self, keeper: int, limit: float) -> bool:
+    def finish_alone(self, cgroup: str | None, limit: float) -> bool:
         """Zygote and keeper are gone: see to it that nobody is left. True if that was observed."""
-        if not self._forked:
-            return self._exited(limit)  # the guard above the zygote sweeps and then exits
-        if self._adopts:
-            return sweep(Descent(Proc()), limit)
-        return False
+        if cgroup:
+            kill_cgroup(cgroup)
+        if self._guarded:
+            seen = self._exited(limit) and self._reap() == 0  # the guard sweeps, and then exits
+        else:
+            proc = Proc()
+            seen = sweep(Descent(proc), limit)
+            proc.close()
+        if cgroup:
+            seen = seen and not cgroup_populated(cgroup)
+            remove_cgroup(cgroup)
+        return seen
 
     def _exited(self, limit: float) -> bool:
+        if self.end < 0:
+            return True
         watch = select.poll()
-        watch.register(self._pidfd, select.POLLIN)
+        watch.register(self.end, select.POLLIN)
         return bool(watch.poll(limit * 1000))
+
+    def _reap(self) -> int | None:
+        """The status of our child, once."""
+        if self._status is None:
+            try:
+                self._status = os.waitpid(self.pid, 0)[1]
+            except ChildProcessError:  # whoever started us ignores SIGCHLD: the kernel reaped it
+                return None
+        return self._status
 
     def close(self, wait: bool = True) -> None:
         """End every box by force, and the zygote. It goes on alone where something cannot be ended."""
-        if self._pidfd < 0:
+        if self.end < 0:
             return
         self.line.close()
         for box in list(self._boxes.values()):
@@ -172,11 +196,8 @@ class Zygote:
         if self._parent:
             self._parent._lower.discard(self)
         if wait and self._exited(EXIT_LIMIT):
-            try:
-                os.waitpid(self.pid, 0)
-            except ChildProcessError:  # whoever started us ignores SIGCHLD: the kernel reaped it
-                pass
-        os.close(self._pidfd)
-        self._pidfd = -1
+            self._reap()
+        os.close(self.end)
+        self.end = -1
         if self.ledger:
             self.ledger.close()

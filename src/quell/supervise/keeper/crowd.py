@@ -71,8 +71,16 @@ class Descent:
                 fresh = True
         return fresh
 
+    def _everybody(self, number: int) -> set[int]:
+        """Signal until a walk finds nobody new: who dies of it during a walk hands its children up to us."""
+        ours = {os.getpid()}
+        limit = time.monotonic() + FREEZE_LIMIT
+        while self._each(number, ours) and time.monotonic() < limit:
+            pass
+        return ours
+
     def signal(self, number: int) -> None:
-        self._each(number, {os.getpid()})
+        self._everybody(number)
 
     def kill(self) -> None:
         """One forced round: stop everybody, parents first, until no new one appears; then kill them all.
@@ -154,8 +162,7 @@ class Cgroup(Descent):
         return list(seen.values())
 
     def signal(self, number: int) -> None:
-        ours = {os.getpid()}
-        self._each(number, ours)
+        ours = self._everybody(number)
         for pid in self.members():
             if pid not in ours:
                 _send(self.proc, pid, number, cgroup=self.path)

@@ -16,7 +16,7 @@ CLONE_NEWNS = 0x00020000
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWPID = 0x20000000
 MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REC, MS_SLAVE = 2, 4, 8, 0x4000, 1 << 19
-PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 4, 15, 36
 SFD_CLOEXEC, SFD_NONBLOCK = os.O_CLOEXEC, os.O_NONBLOCK
 SI_KERNEL = 0x80  # the terminal's own signals carry this code; those sent with kill() do not
 
@@ -52,6 +52,11 @@ def become_subreaper() -> None:
 def die_with_parent() -> None:
     """SIGKILL this process when the thread that forked it ends."""
     _check(_libc.prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0), "prctl")
+
+
+def hide_memory(hidden: bool = True) -> None:
+    """Keep others of the same user from tracing this process or taking its descriptors (pidfd_getfd)."""
+    _check(_libc.prctl(PR_SET_DUMPABLE, 0 if hidden else 1, 0, 0, 0), "prctl")
 
 
 def rename(title: str) -> None:

@@ -28,13 +28,14 @@ from .linux import (
     SignalFd,
     become_subreaper,
     die_with_parent,
+    hide_memory,
     mount,
     rename,
     setns,
     unshare,
 )
 from .proc import Proc
-from .streams import close_all_but, let_go
+from .streams import close_all_but, inherited, let_go
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .link import Message
 
 NAMESPACE_RUNGS = ("pidns", "userns")
+YIELD_LIMIT = 0.3  # seconds that a keeper has to end its box by itself when the runtime is gone
 
 
 class Ward:
@@ -190,6 +192,7 @@ class Zygote:
             if crowd is None:
                 channel.send({"op": "refused", "why": why})
                 os._exit(0)
+            hide_memory()
             channel.send({"op": "ready"})
             Keeper(channel, self._owner, crowd, self._env, bell=self._bell_rope).run()
         finally:
@@ -260,10 +263,18 @@ class Zygote:
                     ending.reaped(pid, status)
 
     def _perish(self) -> None:
-        """The runtime is gone: end every keeper and all below, however long it takes."""
+        """The runtime is gone: see every keeper end its box; then end whatever is left, however long it takes.
+
+        A keeper at work is not stopped: if we were killed in that moment, nobody would wake it.
+        """
         cgroups = [ward.cgroup for ward in self._wards.values() if ward.cgroup]
         for path in cgroups:
             kill_cgroup(path)
+        for _, crib in self._pool:
+            crib.close()
+        await_ends(self._wards, YIELD_LIMIT)
+        for pid in self._wards:
+            os.kill(pid, signal.SIGKILL)
         sweep(Descent(self._proc))
         for path in cgroups:
             remove_cgroup(path)
@@ -273,6 +284,7 @@ class Zygote:
 def enter_user_namespace() -> None:
     """Become the owner of a user namespace in which this user is itself, and of the PID namespace to come."""
     uid, gid = os.geteuid(), os.getegid()
+    hide_memory(False)  # else the files below would be root's
     unshare(CLONE_NEWUSER | CLONE_NEWPID)
     for name, text in (("setgroups", "deny"), ("uid_map", f"{uid} {uid} 1"), ("gid_map", f"{gid} {gid} 1")):
         with open(f"/proc/self/{name}", "w", encoding="ascii") as file:
@@ -292,22 +304,49 @@ def serve(line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, run
     try:
         rename("quell-zygote")
         quiet_signals()
+        hide_memory()
         Zygote(line, owner, env, pool, rung).run()
     finally:
         os._exit(1)
 
 
-def guard(zygote: int, owner: int) -> None:
-    """Wait above the zygote: whichever of it and the runtime goes first, end all that is left. Never returns."""
+def await_ends(children: dict[int, Ward], limit: float) -> None:
+    """Reap until these are gone; no longer than this."""
+    deadline = time.monotonic() + limit
+    while children and time.monotonic() < deadline:
+        try:
+            pid, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if pid:
+            children.pop(pid, None)
+        else:
+            time.sleep(0.001)
+
+
+def serve_guarded(line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
+    """Be the guard above a zygote: whichever of it and the runtime goes first, end all that is left. Never returns."""
     try:
+        quiet_signals()
+        become_subreaper()
+        zygote = os.fork()
+        if zygote == 0:
+            serve(line, owner, env, pool, rung)
+        line.close()
+        let_go(inherited())
         rename("quell-guard")
+        end = os.pidfd_open(zygote)
         watch = select.poll()
-        watch.register(os.pidfd_open(zygote), select.POLLIN)
+        watch.register(end, select.POLLIN)
         watch.register(owner, select.POLLIN)
-        watch.poll()
+        if end not in {fd for fd, _ in watch.poll()}:
+            watch.unregister(owner)
+            if not watch.poll(YIELD_LIMIT * 2 * 1000):
+                os.kill(zygote, signal.SIGKILL)
         sweep(Descent(Proc()))
-    finally:
         os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def main(arguments: list[str]) -> None:
@@ -318,13 +357,7 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(owner, False)
     os.setsid()
     os.chdir("/")
-    quiet_signals()
-    become_subreaper()
-    zygote = os.fork()
-    if zygote == 0:
-        serve(Link.of(line), owner, os.environb, pool, rung)
-    os.close(line)
-    guard(zygote, owner)
+    serve_guarded(Link.of(line), owner, os.environb, pool, rung)
 
 
 if __name__ == "__main__":
