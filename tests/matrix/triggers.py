@@ -119,9 +119,10 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def find_chain(quell: int, tell_command: Callable[[], None]) -> Chain | None:
-    """The zygote is quell's child, the keeper is the zygote's; None while they are not all there."""
+    """The zygote is quell's child, or that of a guard below quell; the keeper is the zygote's. None till all are there."""
     parents = {pid: parent for pid, parent, _ in everybody()}
-    zygotes = [pid for pid, parent in parents.items() if parent == quell and name(pid) == "quell-zygote"]
+    above = [quell, *(pid for pid, parent in parents.items() if parent == quell and name(pid) == "quell-guard")]
+    zygotes = [pid for pid, parent in parents.items() if parent in above and name(pid) == "quell-zygote"]
     keepers = [pid for pid, parent in parents.items() if parent in zygotes and name(pid) == "quell-keeper"]
     busy = [pid for pid in keepers if pid in parents.values()]
     if len(zygotes) != 1 or len(busy) != 1:

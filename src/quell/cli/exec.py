@@ -236,9 +236,7 @@ def write_out(fd: int, data: bytes) -> None:
             ready = {found for found, _ in poller.poll()}
             if fd in ready:
                 data = data[os.write(fd, data[:_PIECE]) :]
-            elif any(
-                one.number in (signal.SIGTERM, signal.SIGINT) or one.code != SI_KERNEL for one in impatient.read()
-            ):
+            elif impatient.read():
                 raise OSError(errno.EINTR, "interrupted")
     finally:
         impatient.close()
