@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
 
 import pytest
 
@@ -14,7 +15,7 @@ from tests.cli.oracle import Held
 QUELL = Path(sys.executable).with_name("quell")
 CHECKOUT = Path(__file__).resolve().parents[2]
 RUNGS = ("pidns", "userns", "cgroup", "subreaper")
-BOUND = 30.0  # seconds for any one command of a test; a busy machine needs a tenth of it
+BOUND = 20.0  # seconds for any one command of a test; a busy machine needs a tenth of it
 
 
 def quell(
@@ -38,9 +39,18 @@ def quell(
     )
 
 
-def start(*args: str | Path, held: Held | None = None, before: Sequence[str | Path] = ()) -> subprocess.Popen[bytes]:
+class Running(subprocess.Popen[bytes]):
+    """A started `quell`; whatever a test does, it does not outlive the `with` block (nor does what it contains)."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self.poll() is None:
+            self.kill()
+        super().__exit__(kind, error, at)
+
+
+def start(*args: str | Path, held: Held | None = None, before: Sequence[str | Path] = ()) -> Running:
     """Start `quell ARGS` with pipes for its output; with `held`, all that it starts holds that FIFO."""
-    running = subprocess.Popen(
+    running = Running(
         [*map(str, before), str(QUELL), *map(str, args)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

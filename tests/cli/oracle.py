@@ -80,6 +80,15 @@ def alive(pid: int) -> bool:
     return state(pid) not in ("", "Z", "X")
 
 
+def in_charge(pid: int) -> bool:
+    """Whether quell runs in this process by now: before, it is an interpreter that starts, and holds no signal back."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return int(status.partition("SigBlk:")[2].split()[0], 16) != 0
+
+
 def argv(pid: int) -> list[str]:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")[:-1]

@@ -178,16 +178,13 @@ def test_a_removed_working_directory_is_no_hindrance(rung: str, tmp_path: Path) 
 def test_the_command_is_in_quells_session_and_group_with_a_keeper_above_it(rung: str) -> None:
     need(rung)
     with start("exec", "--contain", rung, "--", "sleep", "1008") as running:
-        try:
-            command = oracle.command_below(running.pid, "1008")
-            chain = oracle.below(running.pid)
-            assert [oracle.comm(pid) for pid in chain[: chain.index(command)]] == ["quell-zygote", "quell-keeper"]
-            assert {os.getpgid(pid) for pid in chain} == {os.getpgid(running.pid)}
-            assert {os.getsid(pid) for pid in chain} == {os.getsid(running.pid)}
-            names = [(oracle.comm(pid), *oracle.argv(pid)) for pid in (running.pid, *chain)]
-            assert not [name for name in names if "python" in " ".join(name)]
-        finally:
-            running.terminate()
+        command = oracle.command_below(running.pid, "1008")
+        chain = oracle.below(running.pid)
+        assert [oracle.comm(pid) for pid in chain[: chain.index(command)]] == ["quell-zygote", "quell-keeper"]
+        assert {os.getpgid(pid) for pid in chain} == {os.getpgid(running.pid)}
+        assert {os.getsid(pid) for pid in chain} == {os.getsid(running.pid)}
+        names = [(oracle.comm(pid), *oracle.argv(pid)) for pid in (running.pid, *chain)]
+        assert not [name for name in names if "python" in " ".join(name)]
 
 
 # -- flags ---------------------------------------------------------------------------------------------------

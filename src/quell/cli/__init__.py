@@ -41,14 +41,8 @@ def hold_signals() -> list[int]:
 
 
 def script() -> None:
-    """The `quell` command. Leaves without the interpreter's own tidying up, which takes longer than quell exec."""
+    """The `quell` command. Leaves without the interpreter's own tidying up, which takes longer than `quell exec`."""
     code = main()
-    for stream in (sys.stdout, sys.stderr):
-        try:
-            if stream is not None:
-                stream.flush()
-        except OSError:
-            code = code or 125
     os._exit(code)
 
 
@@ -65,15 +59,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .doctor import run
 
         return run(words)
+    from .words import show
+
     if command == "--version":
         from .. import __version__
 
-        print(f"quell {__version__}")
-        return 0
+        return show(f"quell {__version__}\n")
     if command in ("-h", "--help", "help"):
-        print(HELP, end="")
-        return 0
-    from .words import nearest
+        return show(HELP)
+    from .words import complain, nearest
 
-    print(f"quell: there is no command '{command}'{nearest(command, COMMANDS)}; see quell --help", file=sys.stderr)
+    complain(f"there is no command '{command}'{nearest(command, COMMANDS)}; see quell --help")
     return 125

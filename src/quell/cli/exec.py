@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import os
 import select
+import stat
 import time
 
 from ..errors import QuellError, SpawnError, UsageError
 from ..supervise.box import Box
 from ..supervise.contain import order
 from ..supervise.keeper.light import signal
+from ..supervise.keeper.link import milliseconds
 from ..supervise.keeper.linux import SI_KERNEL, Signal, SignalFd, rename
 from ..supervise.keeper.streams import fill_gaps, inherited, let_go
 from ..supervise.ledger import Ledger
@@ -23,6 +25,7 @@ from ..supervise.tree import Tree
 from ..supervise.zygote import Zygote
 from .options import HELP, Options, parse
 from .terminal import Terminal
+from .words import plain, show
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,8 +47,7 @@ def run(words: Sequence[str], mask: list[int]) -> int:
     try:
         options = parse(words)
         if options.help:
-            print(HELP, end="")
-            return 0
+            return show(HELP)
         order(options.contain)
         receipt_fd = _open_receipt(options.receipt)
         return Exec(options, gaps, mask, receipt_fd).run()
@@ -53,6 +55,8 @@ def run(words: Sequence[str], mask: list[int]) -> int:
         return _say(str(error), error.code)
     except QuellError as error:
         return _say(str(error), OURS)
+    except OSError as error:  # the machine refuses us a process or a descriptor; nothing of the command is left
+        return _say(f"the command could not be run: {error.strerror or error}", OURS)
 
 
 class Exec:
@@ -130,7 +134,7 @@ class Exec:
         self._box.watch(poller)
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         limits = [limit for limit in (left, self._box.wait_left()) if limit is not None]
-        poller.poll(min(limits) * 1000 + 0.5 if limits else None)
+        poller.poll(milliseconds(min(limits, default=None)))
 
     def _on_signal(self, one: Signal) -> None:
         number, now = one.number, time.monotonic()
@@ -218,7 +222,7 @@ class Exec:
 def _say(sentence: str, code: int) -> int:
     """One line on stderr. Returns the code, for `return _say(…)`."""
     try:
-        write_out(2, f"quell: {sentence}\n".encode(errors="surrogateescape"))
+        write_out(2, f"quell: {plain(sentence)}\n".encode(errors="backslashreplace"))
     except OSError:
         return code
     return code
@@ -275,22 +279,16 @@ def _open_receipt(path: str | None) -> int | None:
 
 
 def _write_receipt(fd: int, path: str, receipt: Receipt, code: int) -> int:
-    """A receipt that cannot be written is shown instead: nothing is lost."""
-    text = receipt.to_json() + "\n"
+    """Whole or not at all. Returns the command's code, or ours where that would hide the failure."""
     try:
-        write_out(fd, text.encode())
-        os.close(fd)
+        write_out(fd, receipt.to_json().encode() + b"\n")
         return code
     except OSError as error:
-        _say(
-            f"the receipt could not be written to {path}: {error.strerror}; here it is (the command's code is {code})",
-            0,
-        )
-        try:
-            write_out(2, text.encode())
-        except OSError:
-            return OURS
-        return OURS
+        if stat.S_ISREG(os.fstat(fd).st_mode):
+            os.unlink(path)
+        return _say(f"the receipt could not be written to {path}: {error.strerror}", code or OURS)
+    finally:
+        os.close(fd)
 
 
 def _die_of(number: int) -> None:

@@ -33,6 +33,8 @@ examples:
   quell exec --timeout 600 --receipt build.json -- make -j8
 """
 
+LONGEST = 366 * 86400.0
+
 _VALUED = ("--grace", "--timeout", "--receipt", "--contain")
 _PLAIN = ("--quiet", "--help", "-h")
 
@@ -82,9 +84,9 @@ def parse(words: Sequence[str]) -> Options:
 
 def _set(options: Options, name: str, value: str) -> None:
     if name == "--grace":
-        options.grace = _seconds(name, value, least=0)
+        options.grace = _seconds(name, value)
     elif name == "--timeout":
-        options.timeout = _seconds(name, value, least=0)
+        options.timeout = _seconds(name, value)
     elif name == "--receipt":
         if not value:
             raise UsageError("--receipt needs the name of a file")
@@ -93,11 +95,11 @@ def _set(options: Options, name: str, value: str) -> None:
         options.contain = value
 
 
-def _seconds(name: str, value: str, least: float) -> float:
+def _seconds(name: str, value: str) -> float:
     try:
         seconds = float(value)
     except ValueError:
         seconds = math.nan
-    if not (least <= seconds < math.inf):
-        raise UsageError(f"{name} takes a number of seconds, 0 or more, not '{value}'")
+    if not (0 <= seconds <= LONGEST):
+        raise UsageError(f"{name} takes a number of seconds, from 0 to a year, not '{value}'")
     return seconds

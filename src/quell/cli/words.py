@@ -1,10 +1,38 @@
-"""Wrong words: naming the nearest right one."""
+"""What the command line says: on stdout, in one line, and about wrong words."""
 
 from __future__ import annotations
+
+import os
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+
+def show(text: str) -> int:
+    """Write to stdout and return the exit code: a reader that is gone is no fault, a full disk is."""
+    data = text.encode(errors="backslashreplace")
+    try:
+        while data:
+            data = data[os.write(1, data) :]
+    except BrokenPipeError:
+        return 0
+    except OSError as error:
+        complain(f"cannot write to standard output: {error.strerror}")
+        return 125
+    return 0
+
+
+def complain(sentence: str) -> None:
+    try:
+        os.write(2, f"quell: {plain(sentence)}\n".encode(errors="backslashreplace"))
+    except OSError:
+        return
+
+
+def plain(sentence: str) -> str:
+    """One line whatever is in it: a name may hold anything."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

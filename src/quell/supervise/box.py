@@ -14,7 +14,7 @@ import time
 from ..errors import BoxLostError, ContainmentError, SpawnError
 from .keeper.ending import KILL_LIMIT
 from .keeper.light import signal
-from .keeper.link import Link
+from .keeper.link import Link, milliseconds
 from .keeper.proc import Proc
 from .ledger import Entry
 from .receipt import Receipt, nothing_seen, now_text
@@ -207,7 +207,7 @@ class Box:
         limits = [limit for limit in (seconds, self.wait_left()) if limit is not None]
         poller = select.poll()
         self.watch(poller)
-        poller.poll(min(limits) * 1000 + 0.5 if limits else None)
+        poller.poll(milliseconds(min(limits, default=None)))
         self.handle()
 
     def until(self, fact: Callable[[], bool], seconds: float | None) -> bool:
@@ -231,7 +231,7 @@ class Box:
             self._hear(message)
         if ended:
             self._link.closed = True  # whoever else may hold its end of the link
-        if not self.over() and self._refused is None:
+        if not self.over() and self.keeper:
             self._check()
 
     def _keeper_ended(self) -> bool:
@@ -246,8 +246,10 @@ class Box:
         match message["op"]:
             case "ready":
                 self._ready = True
-            case "refused" | "broken":
-                self._refused = self._refused or message["why"]
+            case "refused":
+                self._refused = message["why"]
+            case "broken":
+                self._reason = self._reason or f"keeper failed ({message['why']})"
             case "receipt" if message["tree"] is None:
                 self._settle(message["report"])
             case "receipt" if tree is not None:

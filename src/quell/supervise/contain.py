@@ -20,12 +20,17 @@ _CAP_SYS_ADMIN = 1 << 21
 def order(name: str) -> list[str]:
     """The rungs to try for `--contain NAME`, best first."""
     if name == "auto":
-        return [rung for rung in ("pidns", "cgroup", "subreaper") if why_not(rung) is None]
+        given = [rung for rung in ("pidns", "cgroup", "subreaper") if why_not(rung) is None]
+        if not given:
+            raise ContainmentError(f"nothing can be contained here: {why_not('subreaper')}")
+        return given
     if name not in RUNGS:
         raise UsageError(f"there is no rung '{name}': choose one of auto, {', '.join(RUNGS)}")
     why = why_not(name)
     if why is not None:
-        raise ContainmentError(f"this machine does not give the rung '{name}': {why}")
+        raise ContainmentError(
+            f"this machine does not give the rung '{name}': {why}; quell doctor shows which it gives"
+        )
     return [name]
 
 

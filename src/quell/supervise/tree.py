@@ -188,6 +188,7 @@ class Tree:
 
 def failure(name: str, code: int | None, why: str) -> SpawnError:
     """A sentence and the exit code that shells give."""
+    name = name or "''"
     if code in (errno.ENOENT, errno.ENOTDIR):
         return SpawnError(f"{name}: command not found", 127)
     if code in (errno.EACCES, errno.EISDIR, errno.ENOEXEC, errno.EPERM):

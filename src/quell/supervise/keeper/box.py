@@ -14,7 +14,7 @@ from .crowd import Descent, Namespace, sweep
 from .ending import SETTLE, Ending
 from .launch import launch
 from .light import signal
-from .link import Link, pair
+from .link import Link, milliseconds, pair
 from .linux import SignalFd, become_subreaper
 from .streams import let_go
 
@@ -96,7 +96,7 @@ class Keeper:
                 poller.register(tree.below, select.POLLIN)
         endings = self._endings()
         wait = min((ending.wait() for ending in endings), default=None)
-        ready = {fd for fd, _ in poller.poll(None if wait is None else wait * 1000 + 0.5)}
+        ready = {fd for fd, _ in poller.poll(milliseconds(wait))}
         if self._owner in ready:
             self._link.closed = True
             return
@@ -193,10 +193,11 @@ class Keeper:
                 self._start(tree, spec, fds)
             else:
                 self._delegate(tree, spec, fds)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: what cannot be an argument, such as a NUL
             if ident in self._trees:
                 self._forget(self._trees[ident])
-            self._link.send({"op": "failed", "tree": ident, "errno": error.errno, "why": error.strerror})
+            code, why = (error.errno, error.strerror) if isinstance(error, OSError) else (errno.EINVAL, str(error))
+            self._link.send({"op": "failed", "tree": ident, "errno": code, "why": why})
         for fd in fds:
             os.close(fd)
 

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 
 def candidates(name: str, env: Mapping[bytes, bytes]) -> list[str]:
     """The files that `name` may mean, in the order in which a shell tries them."""
-    if "/" in name or not name:
+    if "/" in name:
         return [name]
+    if not name:
+        return []
     path = os.fsdecode(env.get(b"PATH", _DEFAULT_PATH.encode()))
     found = (os.path.join(folder or ".", name) for folder in path.split(":"))
     return [file for file in found if os.path.exists(file)]  # a vain attempt to spawn costs a process
@@ -54,7 +56,7 @@ def _first_that_starts(start: Any, argv: list[bytes], env: Mapping[bytes, bytes]
         try:
             return int(start(path, argv, env, spec, fds))
         except OSError as error:
-            if error.errno == errno.ENOEXEC:  # a script without `#!`: shells run it with sh
+            if error.errno == errno.ENOEXEC and _is_text(path):  # a script without `#!`: shells run it with sh
                 return int(start("/bin/sh", [b"sh", os.fsencode(path), *argv[1:]], env, spec, fds))
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 continue
@@ -62,6 +64,15 @@ def _first_that_starts(start: Any, argv: list[bytes], env: Mapping[bytes, bytes]
             if error.errno != errno.EACCES:
                 break
     raise OSError(failure.errno, os.strerror(failure.errno or 0))
+
+
+def _is_text(path: str) -> bool:
+    """As shells decide it: no NUL in the first line."""
+    try:
+        with open(path, "rb") as file:
+            return b"\0" not in file.read(128).partition(b"\n")[0]
+    except OSError:
+        return False
 
 
 def _stream_actions(spec: Mapping[str, Any], fds: list[int]) -> list[Action]:

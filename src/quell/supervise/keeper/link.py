@@ -17,6 +17,12 @@ if TYPE_CHECKING:
 _HEADER = 8  # four bytes of length, four of how many descriptors come along
 _CHUNK = 1 << 16
 _MAX_FDS = 64
+_LONGEST = 86400.0  # seconds; whoever waits longer waits again
+
+
+def milliseconds(seconds: float | None) -> float | None:
+    """For `poll`: rounded up, and never more than it can take."""
+    return None if seconds is None else min(seconds, _LONGEST) * 1000 + 0.5
 
 
 class Link:
@@ -70,7 +76,7 @@ class Link:
         while self.wants_write:
             poller = select.poll()
             poller.register(self, select.POLLOUT)
-            if not poller.poll(seconds * 1000):
+            if not poller.poll(milliseconds(seconds)):
                 return
             self.flush()
 
