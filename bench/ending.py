@@ -22,12 +22,16 @@ def rungs() -> list[str]:
 
 
 class Ours:
-    """One rung. `clean` of `stops` left nobody when the receipt came, as the oracle saw it."""
+    """One rung. `clean` of `stops` left nobody when the receipt came, as the oracle saw it.
+
+    `phases` are the times that the keeper took from the first look at whom to kill to the end of the last one.
+    """
 
     def __init__(self, rung: str) -> None:
         self._zygote = Zygote(rung)
         self.stops = 0
         self.clean = 0
+        self.phases: list[float] = []
 
     def end(self, kind: str, count: int) -> float:
         with Oracle() as oracle:
@@ -38,6 +42,7 @@ class Ours:
             receipt = box.stop(force=True)
             seconds = time.perf_counter() - began
             self.stops += 1
+            self.phases.append(receipt.phases["kill"])
             self.clean += receipt.confirmed and oracle.gone()
             return seconds
 

@@ -2,6 +2,7 @@
 
 import statistics
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -38,13 +39,19 @@ class Samples:
         return spread([one - sum(others) for one, *others in rounds])
 
 
-def take_turns(what: str, contenders: Mapping[str, Contender], rounds: int, warm: int = 1) -> Samples:
-    """Every contender once per round, in a fixed order; the `warm` first rounds are not kept."""
+def take_turns(
+    what: str, contenders: Mapping[str, Contender], rounds: int, warm: int = 1, pause: float = 0.0
+) -> Samples:
+    """Every contender once per round, in a fixed order; the `warm` first rounds are not kept.
+
+    With a `pause`, what one leaves to be done in the background is not on the account of the next.
+    """
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(-warm, rounds):
         tell(f"{what}: round {number + 1} of {rounds}" if number >= 0 else f"{what}: warming up")
         for name, once in contenders.items():
             seconds = once()
+            time.sleep(pause)
             if number >= 0:
                 taken[name].append(seconds)
     return Samples(taken)

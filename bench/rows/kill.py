@@ -8,9 +8,9 @@ from functools import partial
 
 from bench.cgroups import Cgroup
 from bench.ending import Ours, Peer, rungs
-from bench.line import Ceiling, Line, compared, lines
+from bench.line import Ceiling, Line, compared, lines, ms
 from bench.safety import safely
-from bench.sampling import Contender, take_turns
+from bench.sampling import Contender, spread, take_turns
 
 TARGET = Ceiling(2, also=", 0 survivors")
 ROUNDS = {1: 25, 10: 15, 100: 9, 1000: 3}
@@ -63,7 +63,7 @@ def crowd(count: int, rounds: int) -> list[Line]:
 def judged(line: Line, one: Ours) -> Line:
     """No time counts where somebody survived."""
     if one.clean == one.stops:
-        return line._replace(ours=f"{line.ours}, 0 survivors")
+        return line._replace(ours=f"{line.ours} (in the keeper {ms(spread(one.phases))}), 0 survivors")
     return line._replace(ours=f"{line.ours}, survivors in {one.stops - one.clean} of {one.stops}", met=False)
 
 

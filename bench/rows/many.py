@@ -4,6 +4,7 @@ import asyncio
 import resource
 import select
 import time
+from typing import Protocol, cast
 
 from bench.ending import rungs
 from bench.line import Line
@@ -62,21 +63,38 @@ def in_boxes(count: int, rung: str) -> tuple[float, float, bool]:
 
 
 def pump(zygote: Zygote, boxes: list[Box]) -> None:
-    """Hear every box until each has its receipt."""
-    waiting = {link.fileno(): box for box in boxes for link in box.watched() if link is not zygote.line}
+    """Hear every box until each has its receipt; only those who have something to say."""
+    shared = {zygote.line.fileno(), zygote.end}
+    speakers = Speakers()
+    for box in boxes:
+        speakers.box = box
+        box.watch(cast(select.poll, speakers))
     poller = select.poll()
-    for fd in (*waiting, zygote.line.fileno()):
+    for fd in speakers.boxes:
         poller.register(fd, select.POLLIN)
-    while waiting:
+    while any(not box.over() for box in boxes):
         for fd, _ in poller.poll():
-            box = waiting.get(fd)
-            if box is None:
+            if fd in shared:
                 zygote.handle()
-                continue
-            box.handle()
-            if box.over():
-                poller.unregister(fd)
-                del waiting[fd]
+            else:
+                speakers.boxes[fd].handle()
+                if speakers.boxes[fd].over():
+                    poller.unregister(fd)
+
+
+class Speakers:
+    """Takes the place of a poller, to learn which descriptor is whose."""
+
+    def __init__(self) -> None:
+        self.boxes: dict[int, Box] = {}
+        self.box: Box
+
+    def register(self, fd: "int | HasFileno", mask: int) -> None:
+        self.boxes[fd if isinstance(fd, int) else fd.fileno()] = self.box
+
+
+class HasFileno(Protocol):
+    def fileno(self) -> int: ...
 
 
 def in_one_box(count: int, rung: str) -> tuple[float, float, bool]:

@@ -9,7 +9,7 @@ from bench.command import BWRAP, popen
 from bench.ending import rungs
 from bench.line import Ceiling, Line, compared, lines, times
 from bench.safety import safely
-from bench.sampling import Contender, Samples, spread, take_turns
+from bench.sampling import Contender, Samples, take_turns
 from quell.supervise import Box, Zygote
 
 SPAWN = Ceiling(1.3)
@@ -17,6 +17,9 @@ RATE = Ceiling(0.7, floor=True)
 HEAP = 1 << 30
 PAGE = os.sysconf("SC_PAGE_SIZE")
 AT_ONCE = 8
+IN_A_ROW = 50
+PAUSE = 0.005
+"""Seconds after each: a zygote makes a new box for the next one when it has handed one out."""
 
 Runner = asyncio.Runner
 
@@ -79,7 +82,7 @@ def small(rounds: int) -> list[Line]:
         for rung, zygote in zygotes.items():
             contenders[f"{rung} new"] = in_new_box(zygote)
             contenders[f"{rung} reused"] = in_box(zygote.box())
-        samples = take_turns("spawn", contenders, rounds)
+        samples = take_turns("spawn", contenders, rounds, pause=PAUSE)
         for zygote in zygotes.values():
             zygote.close()
     found = []
@@ -107,7 +110,7 @@ def large(rounds: int) -> list[Line]:
             "uvloop": on_loop(fast, ["true"]),
             "reused": in_box(zygote.box()),
         }
-        samples = take_turns("spawn with 1 GB of heap", contenders, rounds)
+        samples = take_turns("spawn with 1 GB of heap", contenders, rounds, pause=PAUSE)
     return [
         compared(f"spawn with 1 GB of heap, {name}, {rung}", samples, ours, peer, SPAWN)
         for ours, name in (("new", "a new box from the pool"), ("reused", "a reused box"))
@@ -119,24 +122,27 @@ def rates(rounds: int) -> list[Line]:
     rung = rungs()[0]
     with Runner() as runner, Zygote(rung) as zygote:
         box = zygote.box()
-        one_by_one = take_turns(
-            "spawn, sustained",
-            {"asyncio": repeated(on_loop(runner, ["true"])), "ours": repeated(in_box(box))},
-            rounds,
-        )
-        at_once = take_turns(
-            "spawn, at once", {"asyncio": lambda: runner.run(gathered()), "ours": together(box)}, rounds
-        )
-    return [
-        rate(f"`true` one after another in one box, {rung}", one_by_one, 50, RATE),
-        rate(f"`true`, {AT_ONCE} at once in one box, {rung}", at_once, AT_ONCE, None),
-    ]
+        in_a_row: dict[str, Contender] = {
+            "asyncio": repeated(on_loop(runner, ["true"])),
+            "ours": repeated(in_box(box)),
+            "new": repeated(in_new_box(zygote)),
+        }
+        if shutil.which("bwrap"):
+            in_a_row["`bwrap`"] = repeated(on_loop(runner, [*BWRAP, "true"]))
+        rows = take_turns("spawn, sustained", in_a_row, rounds)
+        at_once: dict[str, Contender] = {"asyncio": lambda: runner.run(gathered()), "ours": together(box)}
+        bursts = take_turns("spawn, at once", at_once, rounds)
+    found = [rate(f"`true` one after another in one box, {rung}", rows, "ours", "asyncio", IN_A_ROW, RATE)]
+    if "`bwrap`" in in_a_row:
+        work = f"`true` one after another, a box made and stopped for each, {rung}"
+        found.append(rate(work, rows, "new", "`bwrap`", IN_A_ROW, None))
+    return [*found, rate(f"`true`, {AT_ONCE} at once in one box, {rung}", bursts, "ours", "asyncio", AT_ONCE, None)]
 
 
-def repeated(once: Contender, count: int = 50) -> Contender:
+def repeated(once: Contender) -> Contender:
     def many() -> float:
         began = time.perf_counter()
-        for _ in range(count):
+        for _ in range(IN_A_ROW):
             once()
         return time.perf_counter() - began
 
@@ -160,8 +166,8 @@ def together(box: Box) -> Contender:
     return once
 
 
-def rate(work: str, samples: Samples, count: int, target: Ceiling | None) -> Line:
-    figures = {name: f"{count / samples.of(name).p50:.0f}/s" for name in ("asyncio", "ours")}
-    ratio = samples.ratio("asyncio", "ours")  # of times: the rate's is its inverse
+def rate(work: str, samples: Samples, ours: str, peer: str, count: int, target: Ceiling | None) -> Line:
+    ratio = samples.ratio(peer, ours)  # of times: the rate's is its inverse
     met = target.holds(ratio.p50) if target else None
-    return Line(work, "asyncio", figures["asyncio"], figures["ours"], times(spread(ratio)), str(target or "–"), met)
+    theirs, own = (f"{count / samples.of(name).p50:.0f}/s" for name in (peer, ours))
+    return Line(work, peer, theirs, own, times(ratio), str(target or "–"), met)

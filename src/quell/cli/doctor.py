@@ -59,12 +59,12 @@ def run(words: Sequence[str]) -> int:
 
 def examine() -> dict[str, Any]:
     rungs = [_try(name) for name in RUNGS]
-    works = {rung["name"] for rung in rungs if rung["available"]}
+    works = {rung["name"] for rung in rungs if rung["works"]}
     default = next((name for name in ("pidns", "cgroup", "subreaper") if name in works), None)
     ledger_fault, leftovers = _leftovers()
     broken = []
     if default is None:
-        why = next(rung["reason"] for rung in rungs if rung["name"] == "subreaper")
+        why = next(rung["why"] for rung in rungs if rung["name"] == "subreaper")
         broken.append({"promise": 2, "name": "Stop means gone", "why": f"no rung works here: {why}"})
     if ledger_fault:
         broken.append({"promise": 5, "name": "Death is a stop", "why": f"no ledger: {ledger_fault}"})
@@ -72,11 +72,9 @@ def examine() -> dict[str, Any]:
     if stubborn:
         broken.append({"promise": 5, "name": "Death is a stop", "why": f"a crash left pids {stubborn} that do not end"})
     return {
-        "versions": {
-            "quell": __version__,
-            "python": platform.python_version(),
-            "system": f"{platform.system()} {platform.release()}",
-        },
+        "version": __version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.release()}",
         "user": os.geteuid(),
         "default": default,
         "rungs": rungs,
@@ -101,7 +99,7 @@ def _try(name: str) -> dict[str, Any]:
                 zygote.close()
         except QuellError as error:
             why = str(error).partition(": ")[2] or str(error)
-    return {"name": name, "available": why is None, "reason": why, "limit": RUNG_LIMITS[name]}
+    return {"name": name, "works": why is None, "why": why, "limit": RUNG_LIMITS[name]}
 
 
 def _leftovers() -> tuple[str | None, list[dict[str, Any]]]:
@@ -131,11 +129,11 @@ def _limits() -> dict[str, int | None]:
 def _page(findings: dict[str, Any]) -> str:
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ
     good, bad, end = ("\033[32m", "\033[31m", "\033[0m") if colour else ("", "", "")
-    lines = ["quell {quell} on Python {python}, {system}".format(**findings["versions"]), "", "containment"]
+    lines = [f"quell {findings['version']} on Python {findings['python']}, {findings['system']}", "", "containment"]
     for rung in findings["rungs"]:
-        mark = f"{good}yes{end}" if rung["available"] else f"{bad}no {end}"
+        mark = f"{good}yes{end}" if rung["works"] else f"{bad}no {end}"
         note = "the default here" if rung["name"] == findings["default"] else ""
-        lines.append(f"  {rung['name']:<10} {mark}  {note or rung['reason'] or rung['limit']}")
+        lines.append(f"  {rung['name']:<10} {mark}  {note or rung['why'] or rung['limit']}")
         if note:
             lines.append(f"  {'':<15} {rung['limit']}")
     lines += ["", "leftovers of crashes"]

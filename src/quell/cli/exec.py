@@ -279,14 +279,21 @@ def _open_receipt(path: str | None) -> int | None:
 
 
 def _write_receipt(fd: int, path: str, receipt: Receipt, code: int) -> int:
-    """Whole or not at all. Returns the command's code, or ours where that would hide the failure."""
+    """A receipt that cannot be written whole is none, and is shown instead: nothing is lost."""
+    data = receipt.to_json().encode() + b"\n"
     try:
-        write_out(fd, receipt.to_json().encode() + b"\n")
+        write_out(fd, data)
         return code
     except OSError as error:
         if stat.S_ISREG(os.fstat(fd).st_mode):
             os.unlink(path)
-        return _say(f"the receipt could not be written to {path}: {error.strerror}", code or OURS)
+        why = f"the receipt could not be written to {path}: {error.strerror}"
+        _say(f"{why}; here it is, and the command's code is {code}", code)
+        try:
+            write_out(2, data)
+        except OSError:
+            return OURS
+        return OURS
     finally:
         os.close(fd)
 
