@@ -24,7 +24,7 @@ def rungs() -> list[str]:
 class Ours:
     """One rung. `clean` of `stops` left nobody when the receipt came, as the oracle saw it.
 
-    `phases` are the times that the keeper took from the first look at whom to kill to the end of the last one.
+    `phases` are the kill phases that the receipts tell.
     """
 
     def __init__(self, rung: str) -> None:

@@ -63,7 +63,7 @@ def crowd(count: int, rounds: int) -> list[Line]:
 def judged(line: Line, one: Ours) -> Line:
     """No time counts where somebody survived."""
     if one.clean == one.stops:
-        return line._replace(ours=f"{line.ours} (in the keeper {ms(spread(one.phases))}), 0 survivors")
+        return line._replace(ours=f"{line.ours} (kill phase {ms(spread(one.phases))}), 0 survivors")
     return line._replace(ours=f"{line.ours}, survivors in {one.stops - one.clean} of {one.stops}", met=False)
 
 

@@ -134,18 +134,25 @@ class Terminal:
         return oracle.command_below(self.shell, word)
 
     def in_front(self, word: str) -> int:
-        """Wait until the command with `word` in its argv runs in the foreground; its pid."""
+        """Wait until the command with `word` in its argv is in the foreground and waits (for input); its pid.
+
+        A pager, editor or REPL may lose a signal that comes between its prompt and its wait for a key.
+        """
         pid = self.command(word)
 
         def front() -> bool:
-            return os.tcgetpgrp(self._master) == os.getpgid(pid) and oracle.state(pid) in ("S", "R")
+            return os.tcgetpgrp(self._master) == os.getpgid(pid) and oracle.state(pid) == "S"
 
         oracle.wait_for(front, f"{word!r} in the foreground")
         return pid
 
+    def left(self) -> list[tuple[int, str, str]]:
+        """What is alive in the session or below the shell, besides the shell: pid, state, argv."""
+        pids = {*oracle.in_session(self.shell), *oracle.below(self.shell)} - {self.shell}
+        return [(pid, oracle.state(pid), " ".join(oracle.argv(pid))) for pid in sorted(pids)]
+
     def idle(self) -> bool:
-        """Nothing but the shell itself is left in the session, and below the shell."""
-        return oracle.in_session(self.shell) == [self.shell] and not oracle.below(self.shell)
+        return not self.left()
 
     def hang_up(self) -> None:
         """Close the terminal, as closing its window does."""
@@ -166,7 +173,7 @@ class Terminal:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.hang_up()
-        for pid in {*oracle.in_session(self.shell), *oracle.below(self.shell)}:
+        for pid in (self.shell, *(pid for pid, _, _ in self.left())):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self._shell.wait()

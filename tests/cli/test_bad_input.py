@@ -257,7 +257,7 @@ def test_a_full_disk_leaves_no_half_receipt(left: int, tmp_path: Path) -> None:
     disk.mkdir()
     script = f"""mount -t tmpfs -o size=8k none {disk}; head -c {8192 - left} /dev/zero >{disk}/filler
     "$@"; code=$?; test -s {disk}/receipt && echo half a receipt; exit $code"""
-    words = ["exec", "--receipt", disk / "receipt", "--", "echo", "out" * 3000]
+    words = ["exec", "--receipt", str(disk / "receipt"), "--", "echo", "out" * 3000]
     ended = quell(*words, before=[*IN_OWN_MOUNTS, script, "sh"])
     said, receipt = ended.stderr.decode().splitlines()
     assert (ended.returncode, ended.stdout) == (OURS, b"out" * 3000 + b"\n")

@@ -75,7 +75,8 @@ class Exec:
         self._keyboard = 0
         self._early: list[int] = []
         self._last: dict[int, float] = {}
-        self._interrupts = 0
+        self._interrupted = False
+        self._terminated = False
         self._box: Box
         self._tree: Tree
 
@@ -124,7 +125,7 @@ class Exec:
             if self._deadline is not None and time.monotonic() >= self._deadline and not self._tree.ended:
                 self._deadline, self._timed_out = None, True
                 self._box.ask_stop("timeout", self._options.grace)
-            if self._tree.stopped_by:
+            if self._tree.stopped_by and not self._box.stopping():
                 self._stop_like(self._tree.stopped_by)
         return self._box.receipt
 
@@ -168,16 +169,15 @@ class Exec:
         self._early.clear()
 
     def _on_stop_signal(self, number: int) -> None:
-        second = self._interrupts and number == signal.SIGTERM
-        if number == signal.SIGTERM:
-            self._interrupts += 1
+        second = number == signal.SIGTERM and self._terminated
+        self._terminated = self._terminated or number == signal.SIGTERM
         self._box.ask_stop(_STOPS[number], 0 if second else self._options.grace, ask=number)
 
     def _on_interrupt(self) -> None:
-        self._interrupts += 1
-        if self._interrupts > 1:
+        if self._interrupted or self._box.stopping():
             self._box.ask_stop("SIGINT", 0)
         else:
+            self._interrupted = True
             self._tree.signal(signal.SIGINT)
 
     def _stop_like(self, number: int) -> None:

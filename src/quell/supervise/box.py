@@ -125,7 +125,7 @@ class Box:
 
     def ask_spawn(self, spec: dict[str, Any], fds: list[int]) -> Tree:
         """Send the request only: the tree is entered here before it exists (H01)."""
-        if self.over() or self._deadline is not None:
+        if self.over() or self.stopping():
             raise BoxLostError("the box is stopped", self.receipt)
         self._count += 1
         tree = self._trees[self._count] = Tree(self, self._count, spec["argv"])
@@ -185,6 +185,9 @@ class Box:
             self._zygote.close()
 
     # -- hearing
+
+    def stopping(self) -> bool:
+        return self._deadline is not None
 
     def over(self) -> bool:
         return self.receipt is not None

@@ -62,7 +62,7 @@ class Keeper:
         self._crowd = crowd
         self._env = env
         self._lower = lower
-        self._bell = bell  # rung to have an owner woken who stopped when its command did
+        self._bell = bell  # tells the zygote to wake an owner that stopped when its command did
         self._signals = SignalFd([signal.SIGCHLD])
         self._trees: dict[int, Tree] = {}
         self._lower_pids: set[int] = set()
@@ -159,6 +159,8 @@ class Keeper:
             self._ending = self._end(self._crowd, self._trees.values(), message)
         elif message["grace"] == 0:
             self._ending.force()
+        else:
+            self._ending.ask_too(message["ask"])
 
     def _stop_tree(self, tree: Tree, message: Message) -> None:
         if tree.below:
@@ -167,6 +169,8 @@ class Keeper:
             tree.ending = self._end(tree.crowd, [tree], message)
         elif message["grace"] == 0:
             tree.ending.force()
+        else:
+            tree.ending.ask_too(message["ask"])
 
     def _end(self, crowd: Descent, trees: Iterable[Tree], message: Message) -> Ending:
         ending = Ending(crowd, message["reason"], message["grace"], message["ask"])
@@ -284,7 +288,7 @@ class Keeper:
                 return
             root = next((tree for tree in self._trees.values() if tree.running and tree.pid == pid), None)
             if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
-                if root is not None and root.below is None:
+                if root is not None and root.below is None and self._ending is None:
                     stopped = os.WSTOPSIG(status) if os.WIFSTOPPED(status) else 0
                     self._link.send({"op": "stopped", "tree": root.ident, "signal": stopped})
                     self._ring(root, bool(stopped))
@@ -299,8 +303,8 @@ class Keeper:
                 self._root_ended(root, status)
 
     def _ring(self, tree: Tree, stopped: bool) -> None:
-        if tree.stopped and not stopped and self._bell is not None:
-            os.write(self._bell, b"!")
+        if tree.stopped != stopped and self._bell is not None:
+            os.write(self._bell, b"0" if stopped else b"1")
         tree.stopped = stopped
 
     def _root_ended(self, tree: Tree, status: int) -> None:

@@ -61,6 +61,15 @@ class Ending:
             record["end"] = describe(status)
             record["at"] = round((at or time.monotonic()) - self.began, 6)
 
+    def ask_too(self, number: int) -> None:
+        """Whoever is still there gets this signal as well; the grace goes on."""
+        if self._phase == "ask":
+            self._ask_with(number)
+
+    def _ask_with(self, number: int) -> None:
+        self.crowd.signal(number)
+        self.crowd.signal(signal.SIGCONT)
+
     def force(self) -> None:
         """Cut the grace short."""
         if self._phase in ("settle", "ask"):
@@ -80,9 +89,7 @@ class Ending:
         if self._phase == "settle" and self._grace > 0:
             self._look()
             self._phase, self._asked_at, self._next = "ask", now, now + self._grace
-            for number in {self._ask, int(signal.SIGTERM)}:  # a hangup is followed by the request to end
-                self.crowd.signal(number)
-            self.crowd.signal(signal.SIGCONT)
+            self._ask_with(self._ask)
             return None
         if self._killed_at is None:
             self._look()

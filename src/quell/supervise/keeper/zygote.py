@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from .link import Message
 
 NAMESPACE_RUNGS = ("pidns", "userns")
+WAKE_LIMIT, WAKE_ROUND = 0.5, 0.02  # seconds for which, and between which, we look whether an owner needs waking
 YIELD_LIMIT = 0.3  # seconds that a keeper has to end its box by itself when the runtime is gone
 
 
@@ -73,6 +74,8 @@ class Zygote:
         self._signals = SignalFd([signal.SIGCHLD])
         self._bell, self._bell_rope = os.pipe()
         os.set_blocking(self._bell_rope, False)
+        self._wake_until = 0.0
+        self._owner_pid = pid_of(owner)
 
     # -- the loop
 
@@ -90,20 +93,33 @@ class Zygote:
         poller.register(self._owner, select.POLLIN)
         poller.register(self._signals, select.POLLIN)
         poller.register(self._bell, select.POLLIN)
-        ready = {fd for fd, _ in poller.poll()}
+        ready = {fd for fd, _ in poller.poll(WAKE_ROUND * 1000 if self._wake_until else None)}
         if self._owner in ready:
             self._line.closed = True
             return
         if self._signals.fileno() in ready:
             self._signals.read()
-        if self._bell in ready:
-            os.read(self._bell, 4096)
-            signal.pidfd_send_signal(self._owner, signal.SIGCONT)
+        self._wake(os.read(self._bell, 4096) if self._bell in ready else b"")
         self._line.flush()
         if self._line.fileno() in ready:
             for message, fds in self._line.receive():
                 self._obey(message, fds)
         self._reap()
+
+    def _wake(self, rung: bytes) -> None:
+        """Continue an owner that stopped because its command had, now that the command goes on.
+
+        It may be about to stop, so we look again for a while, unless the command is stopped again meanwhile.
+        """
+        if rung:
+            self._wake_until = time.monotonic() + WAKE_LIMIT if rung.endswith(b"1") else 0.0
+        if not self._wake_until:
+            return
+        stat = self._proc.stat(self._owner_pid)
+        if stat is not None and stat.state == "T":
+            signal.pidfd_send_signal(self._owner, signal.SIGCONT)
+        if time.monotonic() > self._wake_until:
+            self._wake_until = 0.0
 
     def _obey(self, message: Message, fds: list[int]) -> None:
         match message["op"]:
@@ -279,6 +295,11 @@ class Zygote:
         for path in cgroups:
             remove_cgroup(path)
         os._exit(0)
+
+
+def pid_of(pidfd: int) -> int:
+    with open(f"/proc/self/fdinfo/{pidfd}", encoding="ascii") as file:
+        return next((int(line.split()[1]) for line in file if line.startswith("Pid:")), 0)
 
 
 def enter_user_namespace() -> None:
