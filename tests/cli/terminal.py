@@ -80,6 +80,10 @@ class Terminal:
     def send(self, text: str) -> None:
         os.write(self._master, text.encode())
 
+    def pause(self) -> None:
+        """As long as a quick person takes between two keys: without it, keys come before a signal has done its work."""
+        time.sleep(0.1)
+
     def key(self, name: str) -> None:
         self.send(KEYS[name])
 

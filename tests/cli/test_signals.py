@@ -1,6 +1,7 @@
 """A signal sent to quell reaches CMD once; SIGTERM, SIGHUP and the second SIGINT stop all; death is a stop."""
 
 import os
+import select
 import signal
 import sys
 import time
@@ -33,8 +34,15 @@ def number(name: str) -> int:
 
 
 def line(running: Running) -> str:
+    """The next line of output; '' when none comes in time, so that the assertion says what was awaited."""
     assert running.stdout is not None
-    return running.stdout.readline().decode().strip()
+    got = b""
+    while not got.endswith(b"\n") and select.select([running.stdout], [], [], BOUND)[0]:
+        letter = os.read(running.stdout.fileno(), 1)
+        if not letter:
+            break
+        got += letter
+    return got.decode().strip()
 
 
 def shell(rung: str, script: str, *options: str) -> Running:

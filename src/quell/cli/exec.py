@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import select
 import stat
 import time
@@ -85,7 +86,6 @@ class Exec:
         passed = inherited()
         rename("quell exec")
         zygote = Zygote.fork(env, _ledger())
-        self._zygote_pid = zygote.pid
         try:
             self._box = zygote.box(self._options.contain, let_go=passed)
             self._tree = self._box.ask_spawn(self._spec(passed), [])
@@ -148,12 +148,21 @@ class Exec:
                 self._on_stop_signal(number)
         elif one.code == SI_KERNEL:
             self._on_keyboard(number)
-        elif number == signal.SIGCONT and one.sender == self._zygote_pid:
+        elif number == signal.SIGCONT and one.sender == self._box.zygote_pid:
             return  # woken because CMD went on
-        elif number == signal.SIGINT:
-            self._on_interrupt()
+        elif number == signal.SIGINT and (self._interrupted or self._box.stopping()):
+            self._box.ask_stop("SIGINT", 0)
         else:
-            self._tree.signal(number)
+            self._interrupted = self._interrupted or number == signal.SIGINT
+            everybody = self._box.zygote_heard(number)  # sent to our group: CMD has it, unless it leads one of its own
+            if not everybody or (number == signal.SIGCONT and self._leads_a_group()):
+                self._tree.signal(number)
+
+    def _leads_a_group(self) -> bool:
+        try:
+            return os.getpgid(self._tree.pid) != os.getpgrp()
+        except ProcessLookupError:
+            return False
 
     def _on_keyboard(self, number: int) -> None:
         """The terminal sent it to CMD as well, unless CMD was not born yet or is gone."""
@@ -171,25 +180,18 @@ class Exec:
     def _on_stop_signal(self, number: int) -> None:
         second = number == signal.SIGTERM and self._terminated
         self._terminated = self._terminated or number == signal.SIGTERM
-        self._box.ask_stop(_STOPS[number], 0 if second else self._options.grace, ask=number)
-
-    def _on_interrupt(self) -> None:
-        if self._interrupted or self._box.stopping():
-            self._box.ask_stop("SIGINT", 0)
-        else:
-            self._interrupted = True
-            self._tree.signal(signal.SIGINT)
+        grace = 0 if second else self._options.grace
+        self._box.ask_stop(_STOPS[number], grace, ask=number, spare_group=self._box.zygote_heard(number))
 
     def _stop_like(self, number: int) -> None:
         """CMD has been stopped: stop in the same way, so that the shell sees its job stopped; go on together."""
         self._tree.stopped_by = 0
         if number != signal.SIGSTOP:
             signal.signal(number, signal.SIG_DFL)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
-        os.kill(os.getpid(), number)
-        if number != signal.SIGSTOP:
-            signal.pthread_sigmask(signal.SIG_BLOCK, [number])
-        self._tree.signal(signal.SIGCONT)
+        os.kill(os.getpid(), number)  # while it is blocked, so that the terminal's and this one are one
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+        self._terminal.lend(self._tree.pid)
 
     # -- when all is over
 
@@ -205,8 +207,9 @@ class Exec:
             _say(f"ended {count} that {name} left behind", code)
         if self._receipt_fd is not None:
             code = _write_receipt(self._receipt_fd, self._options.receipt or "", receipt, code)
-        if self._keyboard and receipt.exit == {"signal": self._keyboard} and code == 128 + self._keyboard:
-            _die_of(self._keyboard)
+        number = (receipt.exit or {}).get("signal", 0)
+        if number and code == 128 + number and (self._terminal.there or number == self._keyboard):
+            _die_of(number)
         return code
 
     def _code(self, receipt: Receipt) -> int:
@@ -299,7 +302,9 @@ def _write_receipt(fd: int, path: str, receipt: Receipt, code: int) -> int:
 
 
 def _die_of(number: int) -> None:
-    """End as CMD ended, so that a shell's loop breaks on Ctrl+C."""
-    signal.signal(number, signal.SIG_DFL)
+    """End as CMD ended: a shell then breaks its loop, says what happened and mends the terminal's modes."""
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
     os.kill(os.getpid(), number)

@@ -9,9 +9,8 @@ from ..supervise.keeper.light import signal
 
 class Terminal:
     def __init__(self) -> None:
-        self._ours = False
-        if any(os.isatty(fd) for fd in (0, 1, 2)):
-            self._ours = self._foreground() == os.getpgrp()
+        self.there = any(os.isatty(fd) for fd in (0, 1, 2))
+        self._ours = self.there and self._foreground() == os.getpgrp()
 
     def _open(self) -> int | None:
         try:
@@ -32,14 +31,25 @@ class Terminal:
 
     def take_back(self) -> None:
         """A shell inside a PID namespace cannot name our group when it ends, and leaves the terminal to its own."""
-        if not self._ours or self._foreground() == os.getpgrp() or not self._deserted():
+        if self._ours and self._foreground() != os.getpgrp() and self._deserted():
+            self._give(os.getpgrp())
+
+    def lend(self, pid: int) -> None:
+        """As shells do when they continue a job: a command that leads a group of its own gets the terminal."""
+        try:
+            group = os.getpgid(pid)
+        except ProcessLookupError:
             return
+        if self.there and group != os.getpgrp() and self._foreground() == os.getpgrp():
+            self._give(group)
+
+    def _give(self, group: int) -> None:
         fd = self._open()
         if fd is None:
             return
         signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTOU])
         try:
-            os.tcsetpgrp(fd, os.getpgrp())
+            os.tcsetpgrp(fd, group)
         except OSError:
             return
         finally:

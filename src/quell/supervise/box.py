@@ -48,6 +48,7 @@ class Box:
         self.ident = ident
         self.rung = rung
         self.keeper = 0
+        self.zygote_pid = 0
         self._keeper_end = -1
         self.receipt: Receipt | None = None
         self._zygote = zygote
@@ -65,6 +66,7 @@ class Box:
         self._reason = ""
         self._deadline: float | None = None  # by when the next answer must be here
         self._asked_zygote = False
+        self._heard: list[list[int]] = []
         self._began = now_text()
         self._own_zygote = own_zygote
 
@@ -140,6 +142,13 @@ class Box:
     def send(self, tree: Tree, number: int) -> None:
         self._link.send({"op": "signal", "tree": tree.ident, "signal": int(number)})
 
+    def zygote_heard(self, number: int) -> bool:
+        """Whether the zygote got this signal as well: then it was sent to the whole process group."""
+        self._heard.clear()
+        self._zygote.line.send({"op": "heard", "box": self.ident})
+        self.until(lambda: bool(self._heard) or self._zygote.line.closed or self.over(), ANSWER_LIMIT)
+        return any(number in signals for signals in self._heard)
+
     # -- stopping
 
     def stop(self, *, reason: str = "stop", grace: float = GRACE, force: bool = False) -> Receipt:
@@ -150,14 +159,17 @@ class Box:
         self._close()
         return self.receipt
 
-    def ask_stop(self, reason: str, grace: float, ask: int = signal.SIGTERM) -> None:
-        """Begin a stop, or shorten the one under way; `handle` brings the receipt."""
+    def ask_stop(self, reason: str, grace: float, ask: int = signal.SIGTERM, spare_group: bool = False) -> None:
+        """Begin a stop, or shorten the one under way; `handle` brings the receipt.
+
+        `spare_group`: do not ask those in the keeper's process group, because they were asked already.
+        """
         if self.over():
             return
         self._reason = self._reason or reason
         deadline = time.monotonic() + grace + KILL_LIMIT + ANSWER_LIMIT
         self._deadline = min(deadline, self._deadline) if self._deadline else deadline
-        self._link.send({"op": "stop", "reason": reason, "grace": grace, "ask": int(ask)})
+        self._link.send({"op": "stop", "reason": reason, "grace": grace, "ask": int(ask), "spare_group": spare_group})
 
     def stop_tree(self, tree: Tree, reason: str, grace: float) -> Receipt:
         self._tree_receipts.pop(tree.ident, None)
@@ -265,7 +277,7 @@ class Box:
     def hear_zygote(self, message: Message) -> None:
         match message["op"]:
             case "box":
-                self.keeper = message["pid"]
+                self.keeper, self.zygote_pid = message["pid"], message["zygote"]
                 try:
                     self._keeper_end = os.pidfd_open(self.keeper)
                 except OSError:  # it is dead already, and the zygote says so next
@@ -274,6 +286,8 @@ class Box:
                 self._refused = message["why"]
             case "died":
                 self._died = message
+            case "heard":
+                self._heard.append(message["signals"])
 
     def _check(self) -> None:
         now = time.monotonic()

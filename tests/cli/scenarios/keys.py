@@ -120,10 +120,12 @@ def a_command_brought_back_gets_one_sigcont(t: Terminal) -> object:
     t.line('$Q python3 -I -c "$count" SIGCONT SIGWINCH')
     t.expect("up\n")
     for rows in (30, 31, 32):
+        t.pause()
         t.key("C-z")
         t.prompt()
         t.line("fg")
         t.expect("got SIGCONT\n")
+        t.pause()
         t.resize(rows, 100)
         t.expect("got SIGWINCH\n")
     t.key("C-\\")

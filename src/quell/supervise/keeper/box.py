@@ -160,7 +160,7 @@ class Keeper:
         elif message["grace"] == 0:
             self._ending.force()
         else:
-            self._ending.ask_too(message["ask"])
+            self._ending.ask_too(message["ask"], message.get("spare_group", False))
 
     def _stop_tree(self, tree: Tree, message: Message) -> None:
         if tree.below:
@@ -170,10 +170,11 @@ class Keeper:
         elif message["grace"] == 0:
             tree.ending.force()
         else:
-            tree.ending.ask_too(message["ask"])
+            tree.ending.ask_too(message["ask"], message.get("spare_group", False))
 
     def _end(self, crowd: Descent, trees: Iterable[Tree], message: Message) -> Ending:
-        ending = Ending(crowd, message["reason"], message["grace"], message["ask"])
+        spare = message.get("spare_group", False)
+        ending = Ending(crowd, message["reason"], message["grace"], message["ask"], spare_group=spare)
         for tree in trees:
             if tree.running and tree.pid:
                 ending.note(tree.pid, tree.argv, tree.host_pid, self._inner(tree.pid))
@@ -290,8 +291,8 @@ class Keeper:
             if os.WIFSTOPPED(status) or os.WIFCONTINUED(status):
                 if root is not None and root.below is None and self._ending is None:
                     stopped = os.WSTOPSIG(status) if os.WIFSTOPPED(status) else 0
-                    self._link.send({"op": "stopped", "tree": root.ident, "signal": stopped})
                     self._ring(root, bool(stopped))
+                    self._link.send({"op": "stopped", "tree": root.ident, "signal": stopped})
                 continue
             if pid in self._lower_pids:
                 self._lower_pids.discard(pid)

@@ -62,25 +62,26 @@ class Descent:
     def close(self) -> None:
         """Give back what the crowd holds in the kernel. It is empty by now."""
 
-    def _each(self, number: int, ours: set[int]) -> bool:
+    def _each(self, number: int, ours: set[int], spare_group: bool = False) -> bool:
         """Signal, parents first, everybody who is not in `ours` yet. True if there was anybody."""
         fresh = False
         for pid in self.proc.descendants(os.getpid(), self.skip):
-            if pid not in ours and _send(self.proc, pid, number, ours):
+            if pid not in ours and _send(self.proc, pid, number, ours, spare_group=spare_group):
                 ours.add(pid)
                 fresh = True
         return fresh
 
-    def _everybody(self, number: int) -> set[int]:
+    def _everybody(self, number: int, spare_group: bool) -> set[int]:
         """Signal until a walk finds nobody new: who dies of it during a walk hands its children up to us."""
         ours = {os.getpid()}
         limit = time.monotonic() + FREEZE_LIMIT
-        while self._each(number, ours) and time.monotonic() < limit:
+        while self._each(number, ours, spare_group) and time.monotonic() < limit:
             pass
         return ours
 
-    def signal(self, number: int) -> None:
-        self._everybody(number)
+    def signal(self, number: int, spare_group: bool = False) -> None:
+        """`spare_group`: not those in this process's own group, who have got it already."""
+        self._everybody(number, spare_group)
 
     def kill(self) -> None:
         """One forced round: stop everybody, parents first, until no new one appears; then kill them all.
@@ -112,8 +113,11 @@ class Descent:
 class Namespace(Descent):
     """Everything in the PID namespace that this process is the init of."""
 
-    def signal(self, number: int) -> None:
-        _send_all(number)
+    def signal(self, number: int, spare_group: bool = False) -> None:
+        if spare_group:
+            super().signal(number, spare_group)
+        else:
+            _send_all(number)
 
     def kill(self) -> None:
         _send_all(signal.SIGKILL)
@@ -161,11 +165,11 @@ class Cgroup(Descent):
                 seen[pid] = Seen(pid, None, self.proc.argv(pid))
         return list(seen.values())
 
-    def signal(self, number: int) -> None:
-        ours = self._everybody(number)
+    def signal(self, number: int, spare_group: bool = False) -> None:
+        ours = self._everybody(number, spare_group)
         for pid in self.members():
             if pid not in ours:
-                _send(self.proc, pid, number, cgroup=self.path)
+                _send(self.proc, pid, number, cgroup=self.path, spare_group=spare_group)
 
     def kill(self) -> None:
         kill_cgroup(self.path)
@@ -247,7 +251,14 @@ def _send_all(number: int) -> None:
         return
 
 
-def _send(proc: Proc, pid: int, number: int, parents: Collection[int] = (), cgroup: str | None = None) -> bool:
+def _send(
+    proc: Proc,
+    pid: int,
+    number: int,
+    parents: Collection[int] = (),
+    cgroup: str | None = None,
+    spare_group: bool = False,
+) -> bool:
     """Signal one of ours through a pidfd taken *before* its parent or cgroup is checked, so never a stranger."""
     try:
         fd = os.pidfd_open(pid)
@@ -259,7 +270,8 @@ def _send(proc: Proc, pid: int, number: int, parents: Collection[int] = (), cgro
             return False
         if not (proc.in_cgroup(pid, cgroup) if cgroup else stat.parent in parents):
             return False
-        signal.pidfd_send_signal(fd, number)
+        if not (spare_group and stat.group == os.getpgrp()):
+            signal.pidfd_send_signal(fd, number)
         return True
     except OSError:
         return False

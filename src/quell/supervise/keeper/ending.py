@@ -24,7 +24,15 @@ _ROUND = 0.02  # seconds between two forced rounds; a child's end wakes the keep
 class Ending:
     """Driven by its keeper: `step` when its time has come or something was reaped."""
 
-    def __init__(self, crowd: Descent, reason: str, grace: float, ask: int = signal.SIGTERM, settle: float = 0) -> None:
+    def __init__(
+        self,
+        crowd: Descent,
+        reason: str,
+        grace: float,
+        ask: int = signal.SIGTERM,
+        settle: float = 0,
+        spare_group: bool = False,
+    ) -> None:
         now = time.monotonic()
         self.crowd = crowd
         self.reason = reason
@@ -32,6 +40,7 @@ class Ending:
         self.done = False
         self.confirmed = False
         self._ask = ask
+        self._spare_group = spare_group
         self._grace = grace
         self._phase = "settle"
         self._next = now + settle
@@ -61,13 +70,13 @@ class Ending:
             record["end"] = describe(status)
             record["at"] = round((at or time.monotonic()) - self.began, 6)
 
-    def ask_too(self, number: int) -> None:
+    def ask_too(self, number: int, spare_group: bool) -> None:
         """Whoever is still there gets this signal as well; the grace goes on."""
         if self._phase == "ask":
-            self._ask_with(number)
+            self._ask_with(number, spare_group)
 
-    def _ask_with(self, number: int) -> None:
-        self.crowd.signal(number)
+    def _ask_with(self, number: int, spare_group: bool) -> None:
+        self.crowd.signal(number, spare_group)
         self.crowd.signal(signal.SIGCONT)
 
     def force(self) -> None:
@@ -89,7 +98,7 @@ class Ending:
         if self._phase == "settle" and self._grace > 0:
             self._look()
             self._phase, self._asked_at, self._next = "ask", now, now + self._grace
-            self._ask_with(self._ask)
+            self._ask_with(self._ask, self._spare_group)
             return None
         if self._killed_at is None:
             self._look()

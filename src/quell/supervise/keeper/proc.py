@@ -28,11 +28,12 @@ class Seen:
 
 
 class Stat:
-    __slots__ = ("parent", "start", "state")
+    __slots__ = ("group", "parent", "start", "state")
 
-    def __init__(self, state: str, parent: int, start: int) -> None:
+    def __init__(self, state: str, parent: int, group: int, start: int) -> None:
         self.state = state
         self.parent = parent
+        self.group = group
         self.start = start
 
 
@@ -74,7 +75,7 @@ class Proc:
 
     def stat(self, pid: int) -> Stat | None:
         fields = self._read(f"{pid}/stat", 4096).rpartition(b")")[2].split()
-        return Stat(fields[0].decode(), int(fields[1]), int(fields[19])) if len(fields) > 19 else None
+        return Stat(fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19])) if len(fields) > 19 else None
 
     def alive(self, pid: int, start: int | None = None) -> bool:
         """Whether that very process runs: a zombie does not, nor another one under its number."""

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from .link import Message
 
 NAMESPACE_RUNGS = ("pidns", "userns")
+FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
+NOT_HELD = {signal.SIGKILL, signal.SIGSTOP, *FAULTS}
 WAKE_LIMIT, WAKE_ROUND = 0.5, 0.02  # seconds for which, and between which, we look whether an owner needs waking
 YIELD_LIMIT = 0.3  # seconds that a keeper has to end its box by itself when the runtime is gone
 
@@ -71,8 +73,10 @@ class Zygote:
         self._me = os.pidfd_open(os.getpid())
         self._home_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         become_subreaper()
-        self._signals = SignalFd([signal.SIGCHLD])
+        self._signals = SignalFd(signal.valid_signals() - NOT_HELD)
+        self._heard: set[int] = set()
         self._bell, self._bell_rope = os.pipe()
+        os.set_blocking(self._bell, False)
         os.set_blocking(self._bell_rope, False)
         self._wake_until = 0.0
         self._owner_pid = pid_of(owner)
@@ -98,13 +102,16 @@ class Zygote:
             self._line.closed = True
             return
         if self._signals.fileno() in ready:
-            self._signals.read()
+            self._listen()
         self._wake(os.read(self._bell, 4096) if self._bell in ready else b"")
         self._line.flush()
         if self._line.fileno() in ready:
             for message, fds in self._line.receive():
                 self._obey(message, fds)
         self._reap()
+
+    def _listen(self) -> None:
+        self._heard.update(one.number for one in self._signals.read())
 
     def _wake(self, rung: bytes) -> None:
         """Continue an owner that stopped because its command had, now that the command goes on.
@@ -116,23 +123,36 @@ class Zygote:
         if not self._wake_until:
             return
         stat = self._proc.stat(self._owner_pid)
-        if stat is not None and stat.state == "T":
+        if stat is not None and stat.state == "T" and not self._stopped_again():
             signal.pidfd_send_signal(self._owner, signal.SIGCONT)
         if time.monotonic() > self._wake_until:
             self._wake_until = 0.0
+
+    def _stopped_again(self) -> bool:
+        """Asked after the owner was seen stopped: a keeper rings before it tells the owner of its command's stop."""
+        try:
+            if os.read(self._bell, 4096).endswith(b"0"):
+                self._wake_until = 0.0
+        except BlockingIOError:
+            return False
+        return not self._wake_until
 
     def _obey(self, message: Message, fds: list[int]) -> None:
         match message["op"]:
             case "box":
                 try:
                     ward = self._hand_out(message, fds[0])
-                    self._line.send({"op": "box", "box": message["box"], "pid": ward.pid})
+                    self._line.send({"op": "box", "box": message["box"], "pid": ward.pid, "zygote": os.getpid()})
                 except OSError as error:
                     self._line.send({"op": "refused", "box": message["box"], "why": str(error.strerror or error)})
                 for fd in fds:
                     os.close(fd)
                 let_go(message.get("let_go"))
                 self._fill_pool()
+            case "heard":  # we are in the owner's group: what we got as well was sent to all of it
+                self._listen()
+                self._line.send({"op": "heard", "box": message["box"], "signals": sorted(self._heard)})
+                self._heard.clear()
             case "kill":
                 for ward in self._wards.values():
                     if ward.ident == message["box"]:
@@ -312,19 +332,17 @@ def enter_user_namespace() -> None:
             file.write(text)
 
 
-def quiet_signals() -> None:
+def hold_signals() -> None:
     """The keyboard and polite requests are for the commands: zygote and keepers end by other means."""
-    for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP, signal.SIGCHLD}:
-        if number not in (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS):
-            signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - NOT_HELD)
 
 
 def serve(line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
     """Be the zygote of the process behind `owner`. Never returns."""
     try:
         rename("quell-zygote")
-        quiet_signals()
+        hold_signals()
         hide_memory()
         Zygote(line, owner, env, pool, rung).run()
     finally:
@@ -348,7 +366,7 @@ def await_ends(children: dict[int, Ward], limit: float) -> None:
 def serve_guarded(line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
     """Be the guard above a zygote: whichever of it and the runtime goes first, end all that is left. Never returns."""
     try:
-        quiet_signals()
+        hold_signals()
         become_subreaper()
         zygote = os.fork()
         if zygote == 0:
