@@ -119,7 +119,7 @@ def send(pid: int, number: signal.Signals) -> None:
 
 
 def find_chain(quell: int, tell_command: Callable[[], None]) -> Chain | None:
-    """The zygote is quell's child, or that of a guard below quell; the keeper is the zygote's. None till all are there."""
+    """The zygote is quell's child, or a guard's below quell; the keeper is the zygote's. None till all are there."""
     parents = {pid: parent for pid, parent, _ in everybody()}
     above = [quell, *(pid for pid, parent in parents.items() if parent == quell and name(pid) == "quell-guard")]
     zygotes = [pid for pid, parent in parents.items() if parent in above and name(pid) == "quell-zygote"]
