@@ -19,6 +19,7 @@ from ..supervise.contain import order
 from ..supervise.keeper.light import signal
 from ..supervise.keeper.link import milliseconds
 from ..supervise.keeper.linux import SI_KERNEL, Signal, SignalFd, rename
+from ..supervise.keeper.proc import Proc
 from ..supervise.keeper.streams import fill_gaps, inherited, let_go
 from ..supervise.ledger import Ledger
 from ..supervise.receipt import Receipt
@@ -71,6 +72,7 @@ class Exec:
         self._signals = SignalFd(wanted)
         signal.pthread_sigmask(signal.SIG_SETMASK, wanted | set(mask))
         self._terminal = Terminal()
+        self._proc = Proc()
         self._deadline: float | None = None
         self._timed_out = False
         self._keyboard = 0
@@ -114,10 +116,10 @@ class Exec:
         if self._options.timeout is not None:
             self._deadline = time.monotonic() + self._options.timeout
         while self._box.receipt is None:
-            self._wait()
+            ready = self._wait()
             for one in self._signals.read():
                 self._on_signal(one)
-            self._box.handle()
+            self._box.handle(ready)
             if self._tree.failure is not None:
                 raise self._tree.failure
             if self._tree.started:
@@ -129,13 +131,13 @@ class Exec:
                 self._stop_like(self._tree.stopped_by)
         return self._box.receipt
 
-    def _wait(self) -> None:
+    def _wait(self) -> set[int]:
         poller = select.poll()
         poller.register(self._signals, select.POLLIN)
         self._box.watch(poller)
         left = None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
         limits = [limit for limit in (left, self._box.wait_left()) if limit is not None]
-        poller.poll(milliseconds(min(limits, default=None)))
+        return {fd for fd, _ in poller.poll(milliseconds(min(limits, default=None)))}
 
     def _on_signal(self, one: Signal) -> None:
         number, now = one.number, time.monotonic()
@@ -154,9 +156,14 @@ class Exec:
             self._box.ask_stop("SIGINT", 0)
         else:
             self._interrupted = self._interrupted or number == signal.SIGINT
-            everybody = self._box.zygote_heard(number)  # sent to our group: CMD has it, unless it leads one of its own
+            everybody = self._to_everybody(number)
             if not everybody or (number == signal.SIGCONT and self._leads_a_group()):
                 self._tree.signal(number)
+
+    def _to_everybody(self, number: int) -> bool:
+        """Whether it was sent to our group: then CMD has it too. A key press may have wiped a SIGCONT out since."""
+        heard = self._box.zygote_heard()
+        return number in heard or (number == signal.SIGCONT and signal.SIGTSTP in heard)
 
     def _leads_a_group(self) -> bool:
         try:
@@ -181,11 +188,14 @@ class Exec:
         second = number == signal.SIGTERM and self._terminated
         self._terminated = self._terminated or number == signal.SIGTERM
         grace = 0 if second else self._options.grace
-        self._box.ask_stop(_STOPS[number], grace, ask=number, spare_group=self._box.zygote_heard(number))
+        self._box.ask_stop(_STOPS[number], grace, ask=number, spare_group=self._to_everybody(number))
 
     def _stop_like(self, number: int) -> None:
         """CMD has been stopped: stop in the same way, so that the shell sees its job stopped; go on together."""
         self._tree.stopped_by = 0
+        stat = self._proc.stat(self._tree.pid)
+        if stat is None or stat.state not in "Tt":
+            return  # old news: it goes on already
         if number != signal.SIGSTOP:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # while it is blocked, so that the terminal's and this one are one

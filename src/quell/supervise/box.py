@@ -80,7 +80,6 @@ class Box:
             if self._entry:
                 self._entry.remove()
             raise ContainmentError(f"this machine does not give the rung '{self.rung}': {self._refused}")
-        self._record()
 
     def spawn(
         self,
@@ -142,12 +141,12 @@ class Box:
     def send(self, tree: Tree, number: int) -> None:
         self._link.send({"op": "signal", "tree": tree.ident, "signal": int(number)})
 
-    def zygote_heard(self, number: int) -> bool:
-        """Whether the zygote got this signal as well: then it was sent to the whole process group."""
+    def zygote_heard(self) -> set[int]:
+        """The signals that the zygote got since it was asked last: those were sent to the whole process group."""
         self._heard.clear()
         self._zygote.line.send({"op": "heard", "box": self.ident})
         self.until(lambda: bool(self._heard) or self._zygote.line.closed or self.over(), ANSWER_LIMIT)
-        return any(number in signals for signals in self._heard)
+        return {number for signals in self._heard for number in signals}
 
     # -- stopping
 
@@ -222,8 +221,7 @@ class Box:
         limits = [limit for limit in (seconds, self.wait_left()) if limit is not None]
         poller = select.poll()
         self.watch(poller)
-        poller.poll(milliseconds(min(limits, default=None)))
-        self.handle()
+        self.handle({fd for fd, _ in poller.poll(milliseconds(min(limits, default=None)))})
 
     def until(self, fact: Callable[[], bool], seconds: float | None) -> bool:
         """Wait for a fact, no longer than this. Whether it came true."""
@@ -235,26 +233,23 @@ class Box:
             self.pump(None if left == math.inf else left)
         return True
 
-    def handle(self) -> None:
-        """Take in what keeper and zygote said, and act when one of them is gone or late."""
+    def handle(self, ready: set[int]) -> None:
+        """Take in what keeper and zygote said, and act when one of them is gone or late.
+
+        `ready` are the descriptors that polled ready; a death among them was there before what we now read.
+        """
         if self.over():
             return
-        self._zygote.handle()
-        ended = self._keeper_ended()  # asked before: what it said is there to be read
-        self._link.flush()
-        for message, _ in self._link.receive():
-            self._hear(message)
-        if ended:
+        if self._zygote.line.fileno() in ready or self._zygote.end in ready:
+            self._zygote.handle(self._zygote.end in ready)
+        if self._link.fileno() in ready or self._keeper_end in ready or self._died:
+            self._link.flush()
+            for message, _ in self._link.receive():
+                self._hear(message)
+        if self._keeper_end in ready:
             self._link.closed = True  # whoever else may hold its end of the link
         if not self.over() and self.keeper:
             self._check()
-
-    def _keeper_ended(self) -> bool:
-        if self._keeper_end < 0:
-            return False
-        poller = select.poll()
-        poller.register(self._keeper_end, select.POLLIN)
-        return bool(poller.poll(0))
 
     def _hear(self, message: Message) -> None:
         tree = self._trees.get(message.get("tree") or 0)
@@ -348,8 +343,8 @@ class Box:
             proc.close()
 
     def _record(self) -> None:
-        """Keep the ledger's entry true."""
+        """Keep the ledger's entry true. Only here must a later start find the commands by their pids."""
         ledger = self._zygote.ledger
-        if self._entry and ledger:
+        if self._entry and ledger and self.rung == "subreaper":
             roots = [tree.pid for tree in self._trees.values() if not tree.ended]
             self._entry.write(ledger.marks(self._zygote.pid, self.keeper, *roots))

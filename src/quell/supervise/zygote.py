@@ -140,9 +140,8 @@ class Zygote:
 
     # -- what the zygote says
 
-    def handle(self) -> None:
+    def handle(self, ended: bool) -> None:
         """Take in what has arrived, without waiting."""
-        ended = self._exited(0)  # asked before: what it said is there to be read
         self.line.flush()
         for message, _ in self.line.receive():
             box = self._boxes.get(message["box"])

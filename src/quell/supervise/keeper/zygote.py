@@ -97,7 +97,10 @@ class Zygote:
         poller.register(self._owner, select.POLLIN)
         poller.register(self._signals, select.POLLIN)
         poller.register(self._bell, select.POLLIN)
-        ready = {fd for fd, _ in poller.poll(WAKE_ROUND * 1000 if self._wake_until else None)}
+        hungry = len(self._pool) < self._pool_size
+        ready = {fd for fd, _ in poller.poll(WAKE_ROUND * 1000 if self._wake_until or hungry else None)}
+        if hungry and not ready:  # not while an asker waits for what was handed out
+            self._fill_pool()
         if self._owner in ready:
             self._line.closed = True
             return
@@ -148,7 +151,6 @@ class Zygote:
                 for fd in fds:
                     os.close(fd)
                 let_go(message.get("let_go"))
-                self._fill_pool()
             case "heard":  # we are in the owner's group: what we got as well was sent to all of it
                 self._listen()
                 self._line.send({"op": "heard", "box": message["box"], "signals": sorted(self._heard)})
