@@ -20,7 +20,7 @@ from .conftest import alive, gone, until
 HOST = """
 import os, sys
 from quell.supervise import Zygote
-zygote = Zygote({rung!r})
+zygote = Zygote({rung!r}, pool=0)
 box = zygote.box()
 tree = box.spawn(["sh", "-c", "setsid sleep 600 & echo $! >&2; exec sleep 600"], stderr=2)
 parent = lambda pid: int(open(f"/proc/{{pid}}/stat").read().rpartition(")")[2].split()[1])
@@ -91,7 +91,7 @@ def test_what_a_crash_left_below_a_subreaper_is_ended_as_far_as_it_descends(ledg
 
 def test_what_has_a_live_owner_is_never_touched(ledger: Ledger) -> None:
     """H13, H23: a second start beside a living one leaves its boxes alone."""
-    with Zygote("subreaper") as zygote:
+    with Zygote("subreaper", pool=0) as zygote:
         box = zygote.box()
         tree = box.spawn(["sleep", "600"])
         assert ledger.reconcile() == []
@@ -136,7 +136,7 @@ def test_a_broken_entry_is_left_alone(ledger: Ledger, state_dir: Path) -> None:
 
 def test_the_ledger_is_private_and_empty_after_a_confirmed_stop(state_dir: Path) -> None:
     """H03: a box is entered before it exists, and removed when its stop is confirmed."""
-    with Zygote("subreaper") as zygote:
+    with Zygote("subreaper", pool=0) as zygote:
         box = zygote.box()
         tree = box.spawn(["sleep", "600"])
         (name,) = entries(state_dir)

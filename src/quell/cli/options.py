@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from ..errors import UsageError
 from ..supervise.box import GRACE
 
@@ -99,7 +97,7 @@ def _seconds(name: str, value: str) -> float:
     try:
         seconds = float(value)
     except ValueError:
-        seconds = math.nan
+        seconds = float("nan")
     if not (0 <= seconds <= LONGEST):
         raise UsageError(f"{name} takes a number of seconds, from 0 to a year, not '{value}'")
     return seconds

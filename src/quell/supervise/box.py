@@ -6,7 +6,6 @@ the box; if nobody answers, the verdict is `unconfirmed` and names who could be 
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import time
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from .tree import Stream
     from .zygote import Zygote
 
+INFINITY = float("inf")
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
 START_LIMIT = 30.0  # seconds for a box to be made, or a command to start
 ANSWER_LIMIT = 1.0  # seconds past the ladder's end for keeper or zygote to say how it went
@@ -55,6 +55,7 @@ class Box:
         self._link = link
         self._cgroup = cgroup
         self._entry = entry
+        self._recorded = False  # whether the entry names the keeper
         self._count = 0
         self._first: Tree | None = None
         self._trees: dict[int, Tree] = {}
@@ -72,14 +73,25 @@ class Box:
 
     # -- spawning
 
-    def await_ready(self) -> None:
-        if not self.until(lambda: (self._ready and self.keeper > 0) or self._refused is not None, START_LIMIT):
+    def await_ready(self, record: bool = True) -> None:
+        if not self._settled():
+            self.handle()
+        if not self._settled():
+            self._zygote.line.send({"op": "hurry", "box": self.ident})
+            self.until(self._settled, START_LIMIT)
+        if self.over() or not self._ready:
             self._refused = self._refused or "its keeper did not start"
         if self._refused is not None:
             self._link.close()
             if self._entry:
                 self._entry.remove()
             raise ContainmentError(f"this machine does not give the rung '{self.rung}': {self._refused}")
+        if record:
+            self._record()
+
+    def _settled(self) -> bool:
+        """Whether it is known if this box is there."""
+        return (self._ready and self.keeper > 0) or self._refused is not None or self.over()
 
     def spawn(
         self,
@@ -103,7 +115,7 @@ class Box:
         spec = {
             "argv": list(argv),
             "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
-            "env": dict(os.environ if env is None else env),
+            "env": dict(os.environb) if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
             "umask": umask,
             "rlimits": [[name, soft, hard] for name, (soft, hard) in (rlimits or {}).items()],
             "nice": nice,
@@ -121,7 +133,8 @@ class Box:
                 raise BoxLostError("the box ended before the command started", self.receipt)
             tree.take(streams)
             self._with_streams[tree.ident] = tree
-        self._record()
+        self._record(tree.pid)
+        self._zygote.refill()
         return tree
 
     def ask_spawn(self, spec: dict[str, Any], fds: list[int]) -> Tree:
@@ -182,6 +195,8 @@ class Box:
 
     def abandon(self) -> None:
         """Let go without waiting: the zygote ends what is left."""
+        if self._entry and not self._count:
+            self._entry.remove()  # there was never a command in it
         self._close()
 
     def _close(self) -> None:
@@ -225,31 +240,39 @@ class Box:
 
     def until(self, fact: Callable[[], bool], seconds: float | None) -> bool:
         """Wait for a fact, no longer than this. Whether it came true."""
-        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        deadline = INFINITY if seconds is None else time.monotonic() + seconds
         while not fact():
             left = deadline - time.monotonic()
             if left <= 0:
                 return False
-            self.pump(None if left == math.inf else left)
+            self.pump(None if left == INFINITY else left)
         return True
 
-    def handle(self, ready: set[int]) -> None:
+    def handle(self, ready: set[int] | None = None) -> None:
         """Take in what keeper and zygote said, and act when one of them is gone or late.
 
-        `ready` are the descriptors that polled ready; a death among them was there before what we now read.
+        `ready`, where it is known, are the descriptors that have something to say.
         """
         if self.over():
             return
-        if self._zygote.line.fileno() in ready or self._zygote.end in ready:
-            self._zygote.handle(self._zygote.end in ready)
-        if self._link.fileno() in ready or self._keeper_end in ready or self._died:
-            self._link.flush()
-            for message, _ in self._link.receive():
-                self._hear(message)
-        if self._keeper_end in ready:
+        if ready is None or not ready.isdisjoint((self._zygote.line.fileno(), self._zygote.end)):
+            self._zygote.handle()
+        # Asked before: what it said is there to be read.
+        ended = self._keeper_ended() if ready is None else self._keeper_end in ready
+        self._link.flush()
+        for message, _ in self._link.receive():
+            self._hear(message)
+        if ended:
             self._link.closed = True  # whoever else may hold its end of the link
         if not self.over() and self.keeper:
             self._check()
+
+    def _keeper_ended(self) -> bool:
+        if self._keeper_end < 0:
+            return False
+        poller = select.poll()
+        poller.register(self._keeper_end, select.POLLIN)
+        return bool(poller.poll(0))
 
     def _hear(self, message: Message) -> None:
         tree = self._trees.get(message.get("tree") or 0)
@@ -342,9 +365,13 @@ class Box:
         finally:
             proc.close()
 
-    def _record(self) -> None:
-        """Keep the ledger's entry true. Only here must a later start find the commands by their pids."""
+    def _record(self, *pids: int) -> None:
+        """Keep the ledger's entry true."""
         ledger = self._zygote.ledger
-        if self._entry and ledger and self.rung == "subreaper":
-            roots = [tree.pid for tree in self._trees.values() if not tree.ended]
-            self._entry.write(ledger.marks(self._zygote.pid, self.keeper, *roots))
+        if self._entry and ledger:
+            if self._entry.long:
+                roots = [tree.pid for tree in self._trees.values() if not tree.ended]
+                self._entry.write(self._zygote.marks + ledger.marks(self.keeper, *roots))
+            else:
+                self._entry.add(ledger.marks(*pids) if self._recorded else ledger.marks(self.keeper, *pids))
+            self._recorded = True

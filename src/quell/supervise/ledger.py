@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     Facts = dict[str, list[list[Any]]]
 
 _HEADER = "quell-ledger 1"
+_LONG = 1000  # processes in an entry, most of them gone by then
 END_LIMIT = 2.0  # seconds for what a crash left to be gone after SIGKILL
 
 
@@ -32,22 +33,39 @@ def state_dir() -> str:
 
 
 class Entry:
-    """One box in the ledger: a small text file, a fact a line."""
+    """One box in the ledger: a small text file, a fact a line. What is learnt later is appended."""
 
     def __init__(self, path: str, facts: Facts) -> None:
         self._path = path
         self._facts = facts
+        self._added = 0
 
     def write(self, processes: list[list[int]]) -> None:
-        self._facts["process"] = processes
-        lines = [_HEADER, *(f"{name} {' '.join(map(str, fact))}" for name in self._facts for fact in self._facts[name])]
-        fresh = f"{self._path}.new"
-        fd = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        """The whole entry, in one step where there is one already."""
+        facts = {**self._facts, "process": processes}
+        lines = [_HEADER, *(f"{name} {' '.join(map(str, fact))}" for name in facts for fact in facts[name])]
+        path = f"{self._path}.new" if self._added else self._path
+        self._put(path, os.O_CREAT | os.O_TRUNC, "\n".join(lines) + "\n")
+        if self._added:
+            os.rename(path, self._path)
+        self._added = len(processes)
+
+    def add(self, processes: list[list[int]]) -> None:
+        """A fifth of the cost of writing it anew; those that have ended since are told apart by their start time."""
+        self._put(self._path, os.O_APPEND, "".join(f"process {pid} {start}\n" for pid, start in processes))
+        self._added += len(processes)
+
+    @property
+    def long(self) -> bool:
+        """H09: a box may see any number of commands; time to write anew who is left."""
+        return self._added > _LONG
+
+    def _put(self, path: str, flags: int, text: str) -> None:
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
         try:
-            os.write(fd, os.fsencode("\n".join(lines) + "\n"))
+            os.write(fd, os.fsencode(text))
         finally:
             os.close(fd)
-        os.rename(fresh, self._path)
 
     def remove(self) -> None:
         try:
@@ -63,21 +81,24 @@ class Ledger:
         os.makedirs(os.path.dirname(self._folder), mode=0o700, exist_ok=True)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
         self._proc = Proc()
-        self._count = 0
+        self._boot = boot_id()
+        self._here = _namespace()
+        self._owner: list[int] = []
 
     def close(self) -> None:
         self._proc.close()
 
-    def enter(self, rung: str, cgroup: str | None) -> Entry:
+    def enter(self, rung: str, cgroup: str | None, processes: list[list[int]]) -> Entry:
         me = os.getpid()
-        self._count += 1
-        owner = self._mark(me)
-        path = os.path.join(self._folder, f"{me}-{owner[1]}-{self._count}.box")
-        facts: Facts = {"boot": [[boot_id()]], "namespace": [[_namespace()]], "owner": [owner], "rung": [[rung]]}
+        if me not in self._owner[:1]:
+            self._owner = self._mark(me)
+        # By chance, not by number: a process may have several zygotes, each with a ledger.
+        path = os.path.join(self._folder, f"{me}-{self._owner[1]}-{os.urandom(6).hex()}.box")
+        facts: Facts = {"boot": [[self._boot]], "namespace": [[self._here]], "owner": [self._owner], "rung": [[rung]]}
         if cgroup:
             facts["cgroup"] = [[cgroup]]
         entry = Entry(path, facts)
-        entry.write([])
+        entry.write(processes)
         return entry
 
     def _mark(self, pid: int) -> list[int]:
@@ -96,8 +117,8 @@ class Ledger:
             facts = _load(path)
             if facts is None:
                 continue
-            if facts["boot"][0][0] == boot_id():
-                if facts["namespace"][0][0] != str(_namespace()) or self._proc.alive(*map(int, facts["owner"][0])):
+            if facts["boot"][0][0] == self._boot:
+                if facts["namespace"][0][0] != str(self._here) or self._proc.alive(*map(int, facts["owner"][0])):
                     continue  # of a PID namespace where the same numbers mean others, or with a live owner
                 found.append(self._finish(facts, limit))
                 if found[-1]["survivors"]:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import struct
-import termios
 
 from ..errors import BoxLostError, SpawnError
 from .receipt import Receipt, nothing_seen, now_text
@@ -135,6 +132,10 @@ class Tree:
         """Set the size of the terminal that the command was given."""
         if self.terminal is None:
             raise ValueError("this command has no terminal: spawn it with stdin=PTY")
+        import fcntl  # three libraries that only a terminal needs
+        import struct
+        import termios
+
         fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
     def take(self, streams: Streams) -> None:

@@ -19,7 +19,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import TracebackType
 
-POOL = 2  # keepers that a zygote program has ready
+POOL = 2  # boxes that a zygote has ready
 EXIT_LIMIT = 3.0  # seconds for a zygote to be gone after its line is closed
 
 _BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from keeper.zygote import main; main(sys.argv[2:])"
@@ -33,25 +33,26 @@ class Zygote:
 
     def __init__(self, contain: str = "auto", *, pool: int = POOL, state_dir: str | None = None) -> None:
         self._contain = contain
-        rung = order(contain)[0]
+        rungs = order(contain)
         ledger = Ledger(state_dir)
         ledger.reconcile()
         ours, theirs = pair()
         owner = os.pidfd_open(os.getpid())
-        ready = rung if rung in ("pidns", "subreaper") else ""
         # Two numbers that are neither of the two descriptors, so that no dup2 overwrites the other's source.
         line_fd, owner_fd = sorted({3, 4, 5, 6} - {theirs.fileno(), owner})[:2]
-        settings = [str(line_fd), str(owner_fd), str(pool if ready else 0), ready]
         actions = [
             *((os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in (0, 1, 2)),
             (os.POSIX_SPAWN_DUP2, theirs.fileno(), line_fd),
             (os.POSIX_SPAWN_DUP2, owner, owner_fd),
         ]
-        argv = [sys.executable, "-I", "-S", "-c", _BOOT, os.path.dirname(__file__), *settings]
+        argv = [sys.executable, "-I", "-S", "-c", _BOOT, os.path.dirname(__file__), str(line_fd), str(owner_fd)]
         pid = os.posix_spawn(sys.executable, argv, {}, file_actions=actions)
         theirs.close()
         os.close(owner)
         self._set(ours, pid, ledger, forked=False, guarded=True)
+        self._orders[contain] = rungs
+        self._pool = pool if rungs[0] != "userns" else 0
+        self.refill()
 
     @classmethod
     def fork(cls, env: dict[bytes, bytes], ledger: Ledger | None) -> Zygote:
@@ -87,6 +88,10 @@ class Zygote:
         self._guarded = guarded  # our child is the guard above the zygote
         self.end = os.pidfd_open(pid)
         self._boxes: dict[int, Box] = {}
+        self._orders: dict[str, list[str]] = {}
+        self._spare: list[Box] = []
+        self.marks = ledger.marks(pid) if ledger else []
+        self._pool = 0
         self._count = 0
         self._status: int | None = None
         self._parent: Zygote | None = None
@@ -105,7 +110,10 @@ class Zygote:
     def box(self, contain: str | None = None, *, let_go: list[int] | None = None) -> Box:
         """A new box on the rung asked for, or on the best that works. ContainmentError says why there is none."""
         reasons = []
-        for rung in order(contain or self._contain):
+        name = contain or self._contain
+        if name not in self._orders:
+            self._orders[name] = order(name)
+        for rung in self._orders[name]:
             try:
                 if rung == "userns" and not self._forked:  # such a zygote is in the user namespace for good
                     zygote = Zygote("userns", pool=0)
@@ -117,22 +125,40 @@ class Zygote:
                 reasons.append(str(error))
         raise ContainmentError("; ".join(reasons))
 
+    def refill(self) -> None:
+        """Ask for boxes to have ready, and hear of those asked for before, without waiting."""
+        rungs = self._orders.get(self._contain, [])
+        for box in self._spare:
+            box.handle()
+        while len(self._spare) < self._pool and not self.line.closed:
+            self._spare.append(self._ask(rungs[0], None, False, spare=True))
+
     def _make(self, rung: str, let_go: list[int] | None, own_zygote: bool = False) -> Box:
-        self._count += 1
-        home = cgroup_home() if rung == "cgroup" else None
-        cgroup = f"{home}/quell-{os.getpid()}-{self._count}-{os.urandom(4).hex()}" if home else None
-        entry = self.ledger.enter(rung, cgroup) if self.ledger else None
-        ours, theirs = pair()
-        box = self._boxes[self._count] = Box(self, self._count, ours, rung, cgroup, entry, own_zygote)
-        request = {"op": "box", "box": self._count, "rung": rung, "cgroup": cgroup, "home": home, "let_go": let_go}
-        self.line.send(request, [theirs.fileno()])
-        self.line.drain(START_LIMIT)
-        theirs.close()
+        spare = next((box for box in self._spare if box.rung == rung), None)
+        if spare is not None:
+            self._spare.remove(spare)
+        box = spare or self._ask(rung, let_go, own_zygote)
         try:
-            box.await_ready()
+            box.await_ready(record=spare is None)  # else with its first command, whose start is not held up
         except ContainmentError:
             box.abandon()
             raise
+        return box
+
+    def _ask(self, rung: str, let_go: list[int] | None, own_zygote: bool, spare: bool = False) -> Box:
+        self._count += 1
+        home = cgroup_home() if rung == "cgroup" else None
+        cgroup = f"{home}/quell-{os.getpid()}-{self._count}-{os.urandom(4).hex()}" if home else None
+        ours, theirs = pair()
+        entry = self.ledger.enter(rung, cgroup, self.marks) if self.ledger else None
+        box = self._boxes[self._count] = Box(self, self._count, ours, rung, cgroup, entry, own_zygote)
+        request = {
+            "op": "box", "box": self._count, "rung": rung, "cgroup": cgroup, "home": home, "let_go": let_go,
+            "spare": spare,
+        }  # fmt: skip
+        self.line.send(request, [theirs.fileno()])
+        self.line.drain(START_LIMIT)
+        theirs.close()
         return box
 
     def forget(self, box: Box) -> None:
@@ -140,8 +166,9 @@ class Zygote:
 
     # -- what the zygote says
 
-    def handle(self, ended: bool) -> None:
+    def handle(self) -> None:
         """Take in what has arrived, without waiting."""
+        ended = self._exited(0)  # asked before: what it said is there to be read
         self.line.flush()
         for message, _ in self.line.receive():
             box = self._boxes.get(message["box"])

@@ -56,6 +56,7 @@ class Keeper:
         env: Mapping[bytes, bytes],
         lower: bool = False,
         bell: int | None = None,
+        signals: SignalFd | None = None,
     ) -> None:
         self._link = link
         self._owner = owner
@@ -63,7 +64,7 @@ class Keeper:
         self._env = env
         self._lower = lower
         self._bell = bell  # tells the zygote to wake an owner that stopped when its command did
-        self._signals = SignalFd([signal.SIGCHLD])
+        self._signals = signals or SignalFd([signal.SIGCHLD])  # one of the parent's reads as ours after a fork
         self._trees: dict[int, Tree] = {}
         self._lower_pids: set[int] = set()
         self._ending: Ending | None = None
@@ -76,17 +77,23 @@ class Keeper:
         """Until the box is over. A lost owner, or a fault of our own, ends it by force."""
         try:
             while not self._over():
-                self._turn()
+                self.turn()
         except Exception as error:  # noqa: BLE001  a boundary: the owner hears of it, and the box ends all the same
             self._link.send({"op": "broken", "why": f"{type(error).__name__}: {error}"})
         self._link.drain(FLUSH_LIMIT)
         self._perish()
 
+    def close(self) -> None:
+        """Let go of what it holds itself."""
+        self._link.close()
+        self._signals.close()
+
     def _over(self) -> bool:
         served = self._lower and self._served and not self._trees
         return served or self._link.closed or (self._ending is not None and self._ending.done)
 
-    def _turn(self) -> None:
+    def turn(self) -> None:
+        """Wait for something to happen, and see to it."""
         poller = select.poll()
         poller.register(self._link, select.POLLIN | (select.POLLOUT if self._link.wants_write else 0))
         poller.register(self._owner, select.POLLIN)

@@ -10,15 +10,18 @@ import errno
 import os
 import time
 
+from .freeze import Freeze
 from .light import signal
 from .proc import Proc, Seen
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection, Iterable
 
+    Look = Callable[[list[Seen]], None]
+
+WALK_LIMIT = 0.05  # seconds: a signal is sent walk after walk for no longer than this
 SWEEP_PATIENCE = 0.25  # seconds between two rounds against what SIGKILL does not end, at the most
-FREEZE_LIMIT = 0.05  # seconds: a round waits this long for a stop signal to act, then kills what there is
 
 
 class Descent:
@@ -41,17 +44,33 @@ class Descent:
         return crowd
 
     def on_host(self, pid: int) -> int:
-        """The pid by which the host knows a child of this process."""
+        """The pid by which the host knows a process; not above 0 if it is gone."""
         if not self.namespaced:
             return pid
-        children = reversed(self.host.children(self.host.me()))
-        return next((child for child in children if self.host.inner(child) == pid), 0)
+        try:
+            fd = os.pidfd_open(pid)
+        except OSError:
+            return 0
+        try:
+            return self.host.pid_of(fd)
+        finally:
+            os.close(fd)
 
     def see(self) -> list[Seen]:
-        """The living members, by the pids of the host."""
-        skip = {self.on_host(pid) for pid in self.skip}
-        seen = self.host.see(self.host.me(), skip, self.namespaced)
-        return [one for one in seen if (one.inner or one.pid) not in self.hidden]
+        """The living members."""
+        return self._seen(self.proc.descendants(os.getpid(), self.skip))
+
+    def look_at(self, pid: int) -> None:
+        """See one process, as a rehearsal."""
+        self._seen([pid])
+
+    def _seen(self, pids: Iterable[int]) -> list[Seen]:
+        seen = []
+        for pid in pids:
+            argv = self.proc.argv(pid)
+            if pid not in self.hidden and (argv or self.proc.alive(pid)) and (host := self.on_host(pid)) > 0:
+                seen.append(Seen(host, pid if self.namespaced else None, argv))
+        return seen
 
     def enter(self) -> None:
         """Called right before a member is spawned, and `leave` right after."""
@@ -74,7 +93,7 @@ class Descent:
     def _everybody(self, number: int, spare_group: bool) -> set[int]:
         """Signal until a walk finds nobody new: who dies of it during a walk hands its children up to us."""
         ours = {os.getpid()}
-        limit = time.monotonic() + FREEZE_LIMIT
+        limit = time.monotonic() + WALK_LIMIT
         while self._each(number, ours, spare_group) and time.monotonic() < limit:
             pass
         return ours
@@ -83,25 +102,12 @@ class Descent:
         """`spare_group`: not those in this process's own group, who have got it already."""
         self._everybody(number, spare_group)
 
-    def kill(self) -> None:
-        """One forced round: stop everybody, parents first, until no new one appears; then kill them all.
-
-        Killing without stopping first loses against what forks faster than a walk takes.
-        """
-        ours = {os.getpid()}
-        limit = time.monotonic() + FREEZE_LIMIT
-        while self._each(signal.SIGSTOP, ours) or not self._still(ours):
-            if time.monotonic() > limit:
-                break
-        for pid in ours - {os.getpid()}:
-            _send(self.proc, pid, signal.SIGKILL, ours)
-
-    def _still(self, pids: set[int]) -> bool:
-        for pid in pids - {os.getpid()}:
-            stat = self.proc.stat(pid)
-            if stat is not None and stat.state not in "TtZX":
-                return False
-        return True
+    def kill(self, look: Look | None = None) -> None:
+        """One forced round: everybody is stopped, looked at if that is asked for, and killed."""
+        with Freeze(self.proc, self.skip) as frozen:
+            if look:
+                look(self._seen(frozen.held))
+            frozen.kill()
 
     def empty(self) -> bool:
         """Called when there is nothing to reap: whether that is because nobody is left."""
@@ -119,7 +125,12 @@ class Namespace(Descent):
         else:
             _send_all(number)
 
-    def kill(self) -> None:
+    def see(self) -> list[Seen]:
+        return self._seen(pid for pid in self.proc.everybody() if pid != os.getpid())
+
+    def kill(self, look: Look | None = None) -> None:
+        if look:
+            look(self.see())
         _send_all(signal.SIGKILL)
 
 
@@ -159,11 +170,8 @@ class Cgroup(Descent):
         return cgroup_pids(self.path)
 
     def see(self) -> list[Seen]:
-        seen = {one.pid: one for one in super().see()}
-        for pid in self.members():
-            if pid not in seen and self.proc.alive(pid):
-                seen[pid] = Seen(pid, None, self.proc.argv(pid))
-        return list(seen.values())
+        below = list(self.proc.descendants(os.getpid(), self.skip))
+        return self._seen([*below, *set(self.members()).difference(below)])
 
     def signal(self, number: int, spare_group: bool = False) -> None:
         ours = self._everybody(number, spare_group)
@@ -171,10 +179,13 @@ class Cgroup(Descent):
             if pid not in ours:
                 _send(self.proc, pid, number, cgroup=self.path, spare_group=spare_group)
 
-    def kill(self) -> None:
+    def kill(self, look: Look | None = None) -> None:
+        below, members = list(self.proc.descendants(os.getpid(), self.skip)), set(self.members())
+        if look:
+            look(self._seen([*below, *members.difference(below)]))
         kill_cgroup(self.path)
-        if any(self.proc.alive(pid) for pid in self.proc.descendants(os.getpid(), self.skip)):
-            super().kill()
+        if not members.issuperset(below):  # somebody left the cgroup, or is new
+            super().kill(look)
 
     def empty(self) -> bool:
         return super().empty() and not cgroup_populated(self.path)

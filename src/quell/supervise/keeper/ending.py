@@ -16,6 +16,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .proc import Seen
+
 KILL_LIMIT = 2.0  # seconds from the first SIGKILL until the verdict; only an uninterruptible wait takes longer
 SETTLE = 0.1  # seconds that what a command left running gets to end by itself (a `tee` behind `>(…)`) before TERM
 _ROUND = 0.02  # seconds between two forced rounds; a child's end wakes the keeper earlier
@@ -57,8 +59,7 @@ class Ending:
             record = {"pid": host_pid, "inner": inner, "argv": argv or None, "end": None, "at": None}
             self._records[host_pid] = self._by_inner[pid] = record
 
-    def _look(self) -> None:
-        seen = self.crowd.see()
+    def _look(self, seen: list[Seen]) -> None:
         for one in seen:
             self.note(one.inner if one.inner is not None else one.pid, one.argv, one.pid, one.inner)
             self._records[one.pid]["argv"] = one.argv or self._records[one.pid]["argv"]
@@ -96,24 +97,26 @@ class Ending:
         if now < self._next and self._phase != "force":
             return None
         if self._phase == "settle" and self._grace > 0:
-            self._look()
+            self._look(self.crowd.see())
             self._phase, self._asked_at, self._next = "ask", now, now + self._grace
             self._ask_with(self._ask, self._spare_group)
             return None
         if self._killed_at is None:
-            self._look()
-            self._phase, self._killed_at = "kill", time.monotonic()
+            self._phase, self._killed_at = "kill", now
+            self.crowd.kill(self._look)
         elif now - self._killed_at > KILL_LIMIT:
             return self._finish(False)
-        self.crowd.kill()
+        else:
+            self.crowd.kill()
         self._next = time.monotonic() + _ROUND
         return None
 
     def _finish(self, confirmed: bool) -> None:
         self._ended = time.monotonic()
         if not confirmed:
-            self._look()
-            self._survivors = sorted(one.pid for one in self.crowd.see())
+            seen = self.crowd.see()
+            self._look(seen)
+            self._survivors = sorted(one.pid for one in seen)
         self.done, self.confirmed = True, confirmed
         for record in self._records.values():
             if record["end"] is None:

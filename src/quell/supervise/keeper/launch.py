@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import resource
 
 from .light import signal
 
@@ -17,28 +16,28 @@ _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from typing import Any
 
     Action = tuple[Any, ...]
 
 
-def candidates(name: str, env: Mapping[bytes, bytes]) -> list[str]:
+def candidates(name: str, env: Mapping[bytes, bytes]) -> Iterator[str]:
     """The files that `name` may mean, in the order in which a shell tries them."""
     if "/" in name:
-        return [name]
-    if not name:
-        return []
-    path = os.fsdecode(env.get(b"PATH", _DEFAULT_PATH.encode()))
-    found = (os.path.join(folder or ".", name) for folder in path.split(":"))
-    return [file for file in found if os.path.exists(file)]  # a vain attempt to spawn costs a process
+        yield name
+    if "/" in name or not name:
+        return
+    for folder in os.fsdecode(env.get(b"PATH", _DEFAULT_PATH.encode())).split(":"):
+        file = f"{folder or '.'}/{name}"
+        if os.path.exists(file):  # a vain attempt to spawn costs a process
+            yield file
 
 
 def launch(spec: Mapping[str, Any], fds: list[int], inherited_env: Mapping[bytes, bytes]) -> int:
     """Start what `spec` says and return its pid; OSError says why not, as a shell would see it."""
     argv = [os.fsencode(part) for part in spec["argv"]]
-    pairs = spec.get("env")
-    env = dict(inherited_env) if pairs is None else {os.fsencode(k): os.fsencode(v) for k, v in pairs.items()}
+    env = inherited_env if spec.get("env") is None else spec["env"]
     umask = os.umask(spec["umask"]) if spec.get("umask") is not None else None
     try:
         if spec.get("cwd") is not None:
@@ -84,6 +83,8 @@ def _stream_actions(spec: Mapping[str, Any], fds: list[int]) -> list[Action]:
 
 def _spawn(path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mapping[str, Any], fds: list[int]) -> int:
     ignored = set(spec.get("ignored", ()))
+    if spec.get("dry"):
+        return os.getpid()
     return os.posix_spawn(
         path,
         argv,
@@ -124,6 +125,8 @@ def _become(
             os.dup2(fd, target)
         for fd in spec.get("closed", ()):
             os.close(fd)
+        import resource
+
         for name, soft, hard in spec.get("rlimits", ()):
             resource.setrlimit(getattr(resource, name), (soft, hard))
         if spec.get("nice"):

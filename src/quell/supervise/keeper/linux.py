@@ -59,16 +59,34 @@ def hide_memory(hidden: bool = True) -> None:
     _check(_libc.prctl(PR_SET_DUMPABLE, 0 if hidden else 1, 0, 0, 0), "prctl")
 
 
-def rename(title: str) -> None:
-    """Give this process its own name and argv: agents type `pkill -9 -f python`."""
-    _libc.prctl(PR_SET_NAME, title.split(" ")[0].encode()[:15], 0, 0, 0)
+def argv_place() -> tuple[int, int]:
+    """Where the kernel finds our argv, from and to; the same in all that we fork."""
     with open("/proc/self/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
-    start, end = int(fields[45]), int(fields[46])  # arg_start and arg_end: fields 48 and 49 of the whole line
-    if end > start:
-        text = title.encode()[: end - start - 1]
+    return int(fields[45]), int(fields[46])  # arg_start and arg_end: fields 48 and 49 of the whole line
+
+
+def rename(title: str, place: tuple[int, int] | None = None) -> None:
+    """Give this process its own name and argv: agents type `pkill -9 -f python`."""
+    start, end = place or argv_place()
+    name, text = title.partition(" ")[0].encode()[:15], title.encode()[: max(0, end - start - 1)]
+    try:  # by the kernel's files: what ctypes touches costs every keeper memory
+        _put("/proc/self/comm", name)
+        _put("/proc/self/mem", text.ljust(end - start, b"\0"), start)
+    except OSError:  # our own memory is hidden from us if we are not root
+        _libc.prctl(PR_SET_NAME, name, 0, 0, 0)
         ctypes.memset(start, 0, end - start)
         ctypes.memmove(start, text, len(text))
+
+
+def _put(path: str, data: bytes, at: int = 0) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        if at:
+            os.lseek(fd, at, os.SEEK_SET)
+        os.write(fd, data)
+    finally:
+        os.close(fd)
 
 
 class Signal:

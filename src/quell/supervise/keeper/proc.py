@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
 
 _ARGV_BYTES = 4096
+_WHOLE = 2048  # bytes: procfs hands out less than this in one go only when there is no more
 _DEAD = "ZX"
 
 
@@ -62,7 +63,7 @@ class Proc:
             return b""
         try:
             data = os.read(fd, min(limit, 1 << 16))
-            while data and len(data) < limit:
+            while _WHOLE <= len(data) < limit:
                 more = os.read(fd, 1 << 16)
                 if not more:
                     break
@@ -86,13 +87,29 @@ class Proc:
         raw = self._read(f"{pid}/cmdline", _ARGV_BYTES).rstrip(b"\0")
         return [os.fsdecode(part) for part in raw.split(b"\0")] if raw else []
 
-    def inner(self, pid: int) -> int | None:
-        """The pid of that process one PID namespace further in than this mount."""
-        for line in self._read(f"{pid}/status", 8192).split(b"\n"):
-            if line.startswith(b"NSpid:"):
-                pids = line.split()[1:]
-                return int(pids[1]) if len(pids) > 1 else None
-        return None
+    def pid_of(self, pidfd: int) -> int:
+        """The pid that this mount has for a process held by one of our pidfds; not above 0 if it is gone."""
+        for line in self._read(f"self/fdinfo/{pidfd}", 4096).split(b"\n"):
+            if line.startswith(b"Pid:"):
+                return int(line[4:])
+        return 0
+
+    def at_rest(self, pid: int) -> bool:
+        """Whether every thread of it is stopped, or it is dead or gone: it has the children that it will have."""
+        fields = self._read(f"{pid}/stat", 4096).rpartition(b")")[2].split()
+        if len(fields) < 18:
+            return True
+        if fields[0] not in b"TtZX":
+            return False
+        return fields[17] in b"01" or all(self._task_at_rest(pid, task) for task in self._tasks(pid))
+
+    def _task_at_rest(self, pid: int, task: str) -> bool:
+        fields = self._read(f"{pid}/task/{task}/stat", 4096).rpartition(b")")[2].split()
+        return not fields or fields[0] in b"TtZX"
+
+    def everybody(self) -> list[int]:
+        """Every pid of the namespace that this mount belongs to."""
+        return [int(name) for name in os.listdir(self._dir) if name.isdecimal()]
 
     def in_cgroup(self, pid: int, path: str) -> bool:
         """Whether that process is in the cgroup v2 folder `path` or below it."""
@@ -122,10 +139,10 @@ class Proc:
     def _families(self) -> dict[int, list[int]]:
         """Children by parent from one pass over every process, for kernels without `children` files."""
         families: dict[int, list[int]] = {}
-        for name in os.listdir(self._dir):
-            stat = self.stat(int(name)) if name.isdecimal() else None
+        for pid in self.everybody():
+            stat = self.stat(pid)
             if stat:
-                families.setdefault(stat.parent, []).append(int(name))
+                families.setdefault(stat.parent, []).append(pid)
         return families
 
     def descendants(self, root: int, skip: Collection[int] = ()) -> Iterator[int]:
@@ -143,11 +160,6 @@ class Proc:
                     known.add(child)
                     queue.append(child)
 
-    def see(self, root: int, skip: Collection[int] = (), namespaced: bool = False) -> list[Seen]:
-        """Every living process below `root`; `namespaced` adds their inner pids."""
-        seen = []
-        for pid in self.descendants(root, skip):
-            argv = self.argv(pid)
-            if argv or self.alive(pid):
-                seen.append(Seen(pid, self.inner(pid) if namespaced else None, argv))
-        return seen
+    def see(self, root: int) -> list[Seen]:
+        """Every living process below `root`."""
+        return [Seen(pid, None, argv) for pid in self.descendants(root) if (argv := self.argv(pid)) or self.alive(pid)]

@@ -1,4 +1,4 @@
-"""The zygote: forks keepers in about a millisecond, keeps some ready, and outlives any of them to finish its work.
+"""The zygote: forks keepers in about a millisecond, and outlives any of them to finish its work.
 
 When a keeper is killed, what it kept becomes the zygote's by descent (or dies with the namespace), and the zygote
 ends it. When the runtime is gone, the zygote ends everything and exits (H23).
@@ -15,7 +15,7 @@ from .box import Keeper
 from .crowd import Cgroup, Descent, Namespace, kill_cgroup, remove_cgroup, sweep
 from .ending import Ending
 from .light import signal
-from .link import Link, pair
+from .link import Link
 from .linux import (
     CLONE_NEWNS,
     CLONE_NEWPID,
@@ -26,6 +26,7 @@ from .linux import (
     MS_REC,
     MS_SLAVE,
     SignalFd,
+    argv_place,
     become_subreaper,
     die_with_parent,
     hide_memory,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
     from .link import Message
 
+LULL = 1  # millisecond of quiet before a spare box is made: the one before it is starting its command
 NAMESPACE_RUNGS = ("pidns", "userns")
 FAULTS = {signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT, signal.SIGSYS, signal.SIGTRAP}
 NOT_HELD = {signal.SIGKILL, signal.SIGSTOP, *FAULTS}
@@ -53,28 +55,32 @@ YIELD_LIMIT = 0.3  # seconds that a keeper has to end its box by itself when the
 class Ward:
     """One keeper below the zygote."""
 
-    def __init__(self, pid: int, rung: str, cgroup: str | None) -> None:
+    def __init__(self, ident: int, pid: int, rung: str, cgroup: str | None) -> None:
+        self.ident = ident
         self.pid = pid
         self.rung = rung
         self.cgroup = cgroup
-        self.ident: int | None = None  # None while it waits in the pool
 
 
 class Zygote:
-    def __init__(self, line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
+    def __init__(self, line: Link, owner: int, env: Mapping[bytes, bytes], rehearse: bool) -> None:
         self._line = line
         self._owner = owner
         self._env = env
-        self._pool_size = pool
-        self._pool_rung = rung
-        self._pool: list[tuple[Ward, Link]] = []
         self._wards: dict[int, Ward] = {}
+        self._argv = argv_place()
+        self._later: list[tuple[Message, list[int]]] = []  # boxes to have ready, made when nothing else is going on
         self._proc = Proc()
         self._me = os.pidfd_open(os.getpid())
         self._home_ns = os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
         become_subreaper()
         self._signals = SignalFd(signal.valid_signals() - NOT_HELD)
         self._heard: set[int] = set()
+        self._keeper_signals = SignalFd([signal.SIGCHLD])
+        if rehearse:  # many keepers will follow, so that it pays
+            from .rehearsal import rehearse_all
+
+            rehearse_all(self._proc, env)
         self._bell, self._bell_rope = os.pipe()
         os.set_blocking(self._bell, False)
         os.set_blocking(self._bell_rope, False)
@@ -85,7 +91,6 @@ class Zygote:
 
     def run(self) -> None:
         try:
-            self._fill_pool()
             while not self._line.closed:
                 self._turn()
         finally:
@@ -97,10 +102,10 @@ class Zygote:
         poller.register(self._owner, select.POLLIN)
         poller.register(self._signals, select.POLLIN)
         poller.register(self._bell, select.POLLIN)
-        hungry = len(self._pool) < self._pool_size
-        ready = {fd for fd, _ in poller.poll(WAKE_ROUND * 1000 if self._wake_until or hungry else None)}
-        if hungry and not ready:  # not while an asker waits for what was handed out
-            self._fill_pool()
+        wait = WAKE_ROUND * 1000 if self._wake_until else None
+        ready = {fd for fd, _ in poller.poll(LULL if self._later else wait)}
+        if not ready and self._later:
+            self._make(*self._later.pop(0))
         if self._owner in ready:
             self._line.closed = True
             return
@@ -142,15 +147,14 @@ class Zygote:
 
     def _obey(self, message: Message, fds: list[int]) -> None:
         match message["op"]:
+            case "box" if message["spare"]:
+                self._later.append((message, fds))
             case "box":
-                try:
-                    ward = self._hand_out(message, fds[0])
-                    self._line.send({"op": "box", "box": message["box"], "pid": ward.pid, "zygote": os.getpid()})
-                except OSError as error:
-                    self._line.send({"op": "refused", "box": message["box"], "why": str(error.strerror or error)})
-                for fd in fds:
-                    os.close(fd)
-                let_go(message.get("let_go"))
+                self._make(message, fds)
+            case "hurry":
+                for request in [one for one in self._later if one[0]["box"] == message["box"]]:
+                    self._later.remove(request)
+                    self._make(*request)
             case "heard":  # we are in the owner's group: what we got as well was sent to all of it
                 self._listen()
                 self._line.send({"op": "heard", "box": message["box"], "signals": sorted(self._heard)})
@@ -162,77 +166,50 @@ class Zygote:
 
     # -- keepers
 
-    def _fill_pool(self) -> None:
-        while len(self._pool) < self._pool_size:
-            ours, theirs = pair()
-            try:
-                ward = self._fork(self._pool_rung, None, None, theirs, ours)
-            except OSError:
-                self._pool_size = 0  # an asker will hear the reason
-                ours.close()
-            else:
-                self._pool.append((ward, ours))
-            finally:
-                theirs.close()
+    def _make(self, message: Message, fds: list[int]) -> None:
+        try:
+            pid = self._fork(message, fds[0])
+            self._line.send({"op": "box", "box": message["box"], "pid": pid, "zygote": os.getpid()})
+        except OSError as error:
+            self._line.send({"op": "refused", "box": message["box"], "why": str(error.strerror or error)})
+        for fd in fds:
+            os.close(fd)
+        let_go(message.get("let_go"))
 
-    def _hand_out(self, message: Message, link: int) -> Ward:
-        if message["rung"] == self._pool_rung and self._pool:
-            ward, crib = self._pool.pop(0)
-            crib.send({}, [link])
-            crib.close()
-        else:
-            ward = self._fork(message["rung"], message.get("cgroup"), message.get("home"), link)
-        ward.ident = message["box"]
-        return ward
-
-    def _fork(
-        self, rung: str, cgroup: str | None, home: str | None, link: int | Link, mine: Link | None = None
-    ) -> Ward:
+    def _fork(self, message: Message, link: int) -> int:
+        rung, cgroup = message["rung"], message["cgroup"]
         if rung == "userns":
             enter_user_namespace()  # for good: this zygote serves one box
         elif rung == "pidns":
             unshare(CLONE_NEWPID)
         pid = os.fork()
         if pid == 0:
-            self._become_keeper(rung, cgroup, home, link, mine)
+            self._become_keeper(rung, cgroup, message["home"], link)
         if rung == "pidns":
             setns(self._home_ns, CLONE_NEWPID)
-        ward = self._wards[pid] = Ward(pid, rung, cgroup)
-        return ward
+        self._wards[pid] = Ward(message["box"], pid, rung, cgroup)
+        return pid
 
-    def _become_keeper(
-        self, rung: str, cgroup: str | None, home: str | None, link: int | Link, mine: Link | None
-    ) -> None:
-        """In the forked child: `link` leads to the owner, or to the zygote that will send it. Never returns."""
+    def _become_keeper(self, rung: str, cgroup: str | None, home: str | None, link: int) -> None:
+        """In the forked child: `link` leads to the owner. Never returns."""
         try:
-            rename("quell-keeper")
+            rename("quell-keeper", self._argv)
             self._line.close()
             self._signals.close()
             os.close(self._home_ns)
             os.close(self._bell)
-            for _, crib in self._pool:
-                crib.close()
-            if mine is not None:
-                mine.close()
-            crowd = None
+            for _, fds in self._later:
+                for fd in fds:
+                    os.close(fd)
+            channel = Link.of(link)
             try:
                 crowd = self._contain(rung, cgroup, home)
-                why = None
             except OSError as error:
-                why = str(error)
-            if isinstance(link, Link):
-                messages = link.await_message()
-                link.close()
-                if not messages:
-                    os._exit(0)
-                link = messages[0][1][0]
-            channel = Link.of(link)
-            if crowd is None:
-                channel.send({"op": "refused", "why": why})
+                channel.send({"op": "refused", "why": str(error)})
                 os._exit(0)
             hide_memory()
             channel.send({"op": "ready"})
-            Keeper(channel, self._owner, crowd, self._env, bell=self._bell_rope).run()
+            Keeper(channel, self._owner, crowd, self._env, bell=self._bell_rope, signals=self._keeper_signals).run()
         finally:
             os._exit(1)
 
@@ -264,7 +241,6 @@ class Zygote:
             ward = self._wards.pop(pid, None)
             if ward is None:
                 continue
-            self._pool = [(other, crib) for other, crib in self._pool if other is not ward]
             if status != 0 or ward.ident is not None:
                 self._finish(ward, status)
 
@@ -308,8 +284,6 @@ class Zygote:
         cgroups = [ward.cgroup for ward in self._wards.values() if ward.cgroup]
         for path in cgroups:
             kill_cgroup(path)
-        for _, crib in self._pool:
-            crib.close()
         await_ends(self._wards, YIELD_LIMIT)
         for pid in self._wards:
             os.kill(pid, signal.SIGKILL)
@@ -340,13 +314,13 @@ def hold_signals() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - NOT_HELD)
 
 
-def serve(line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
+def serve(line: Link, owner: int, env: Mapping[bytes, bytes], rehearse: bool = False) -> None:
     """Be the zygote of the process behind `owner`. Never returns."""
     try:
         rename("quell-zygote")
         hold_signals()
         hide_memory()
-        Zygote(line, owner, env, pool, rung).run()
+        Zygote(line, owner, env, rehearse).run()
     finally:
         os._exit(1)
 
@@ -365,14 +339,14 @@ def await_ends(children: dict[int, Ward], limit: float) -> None:
             time.sleep(0.001)
 
 
-def serve_guarded(line: Link, owner: int, env: Mapping[bytes, bytes], pool: int = 0, rung: str = "") -> None:
+def serve_guarded(line: Link, owner: int, env: Mapping[bytes, bytes], rehearse: bool = False) -> None:
     """Be the guard above a zygote: whichever of it and the runtime goes first, end all that is left. Never returns."""
     try:
         hold_signals()
         become_subreaper()
         zygote = os.fork()
         if zygote == 0:
-            serve(line, owner, env, pool, rung)
+            serve(line, owner, env, rehearse)
         line.close()
         let_go(inherited())
         rename("quell-guard")
@@ -391,14 +365,14 @@ def serve_guarded(line: Link, owner: int, env: Mapping[bytes, bytes], pool: int 
 
 
 def main(arguments: list[str]) -> None:
-    """The program that a runtime starts: `line owner pool rung`, two descriptors and two settings."""
-    line, owner, pool, rung = int(arguments[0]), int(arguments[1]), int(arguments[2]), arguments[3]
+    """The program that a runtime starts: `line owner`, two descriptors."""
+    line, owner = map(int, arguments)
     close_all_but(0, 1, 2, line, owner)
     os.set_inheritable(line, False)
     os.set_inheritable(owner, False)
     os.setsid()
     os.chdir("/")
-    serve_guarded(Link.of(line), owner, os.environb, pool, rung)
+    serve_guarded(Link.of(line), owner, os.environb, rehearse=True)
 
 
 if __name__ == "__main__":
