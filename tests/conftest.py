@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import sysconfig
 import time
 from collections.abc import Generator, Iterator
@@ -17,6 +18,13 @@ SETTLE = 2.0
 
 Census = dict[str, str]
 """What this process owns now: each child and each open file, with what is known of it."""
+
+
+def pytest_configure() -> None:
+    """What we were started with ignored (nohup, a script's `&`) would be ignored by all that the tests start."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCHLD):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
 def skips_are_failures() -> bool:
