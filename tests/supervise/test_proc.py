@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from quell.supervise.keeper.freeze import Freeze
 from quell.supervise.keeper.proc import Proc
 
 from .conftest import gone, until
@@ -34,6 +35,22 @@ def test_descendants_come_parents_first_and_skips_hold_for_all_below(proc: Proc)
         for pid in (outer.pid, middle, leaf):
             os.kill(pid, 9)
         assert gone(leaf)
+
+
+def test_a_freeze_holds_everybody_below_and_kills_them(proc: Proc) -> None:
+    """H11, H13: parents first, each by a pidfd; also on a kernel without `children` files."""
+    bystander = subprocess.Popen(["sleep", "600"])
+    with subprocess.Popen(["sh", "-c", "setsid sleep 600 & sleep 600; :"]) as outer:
+        assert until(lambda: len(list(proc.descendants(outer.pid))) == 2)
+        below = {outer.pid, *proc.descendants(outer.pid)}
+        with Freeze(proc, skip={bystander.pid}) as frozen:
+            assert set(frozen.held) == below
+            assert {stat.state for pid in below if (stat := proc.stat(pid))} == {"T"}
+            frozen.kill()
+        assert all(gone(pid) for pid in below)
+    assert proc.alive(bystander.pid)
+    bystander.kill()
+    bystander.wait()
 
 
 def test_children_of_every_thread_are_found() -> None:

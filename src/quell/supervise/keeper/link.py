@@ -82,17 +82,6 @@ class Link:
                 return
             self.flush()
 
-    def await_message(self) -> list[tuple[Message, list[int]]]:
-        """Block until something arrives whole, or the other end is gone: then nothing."""
-        poller = select.poll()
-        poller.register(self, select.POLLIN)
-        while not self.closed:
-            poller.poll()
-            messages = self.receive()
-            if messages:
-                return messages
-        return []
-
     def receive(self) -> list[tuple[Message, list[int]]]:
         """What has arrived whole, each message with its descriptors; `closed` may be set by a later call only."""
         while True:

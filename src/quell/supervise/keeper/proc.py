@@ -119,6 +119,8 @@ class Proc:
         return False
 
     def children(self, pid: int) -> list[int]:
+        if not self.has_children_files:
+            return self._families().get(pid, [])
         try:
             threads = os.stat(f"{pid}/task", dir_fd=self._dir).st_nlink - 2
             tasks = [str(pid)] if threads == 1 else self._tasks(pid)
