@@ -17,8 +17,9 @@ $ make bench
 
 Every row takes turns: ours, the peer, ours, the peer, on the same machine within a second of each other. A figure is
 the median. A ratio is the median of the ratios of single rounds, with the quarter and three-quarter points behind it;
-it means more than the times, which change with the machine and with whatever else runs there. Nothing here is asserted
-by a test. `make bench ARGS='spawn kill'` measures some rows, and `ARGS=--quick` takes fewer samples; both only print.
+it means more than the times, which change with the machine and with whatever else runs there. The stops of hundreds of
+trees, memory and idle children are measured once each. Nothing here is asserted by a test. `make bench ARGS=spawn`
+measures one row, and `ARGS=--quick` takes fewer samples; both only print.
 """
 
 

@@ -144,8 +144,12 @@ class Terminal:
         """
         pid = self.command(word)
 
-        def front() -> bool:
+        def waits() -> bool:
             return os.tcgetpgrp(self._master) == os.getpgid(pid) and oracle.state(pid) == "S"
+
+        def front() -> bool:
+            """At rest, not just between two steps: five looks in 50 ms say the same."""
+            return all(waits() and time.sleep(0.01) is None for _ in range(5))
 
         oracle.wait_for(front, f"{word!r} in the foreground")
         return pid

@@ -193,7 +193,7 @@ def test_what_is_listed_as_a_loss_is_one(rung: str, loss: str, script: str, tmp_
         (place.home / "root-owned").write_text("Include /etc/ssh/ssh_config\n")
         with subprocess.Popen([*(stranger.command() if rung == "userns" else []), "sleep", "3004"]) as outside:
             try:
-                oracle.wait_for(lambda: oracle.argv(outside.pid)[-1:] == ["3004"], "the process outside")
+                oracle.wait_for(lambda: oracle.argv(outside.pid) == ["sleep", "3004"], "the process outside")
                 script = script.replace("$OUTSIDE", str(outside.pid))
                 bare = place.run("sh", "-c", script)
                 assert bare.returncode == 0, bare.stderr.decode()
