@@ -149,7 +149,11 @@ class Terminal:
 
         def front() -> bool:
             """At rest, not just between two steps: five looks in 50 ms say the same."""
-            return all(waits() and time.sleep(0.01) is None for _ in range(5))
+            for _ in range(5):
+                if not waits():
+                    return False
+                time.sleep(0.01)
+            return True
 
         oracle.wait_for(front, f"{word!r} in the foreground")
         return pid
