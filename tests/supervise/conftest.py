@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from quell.supervise import RUNGS, Box, Zygote
+from quell.supervise.contain import cgroup_home, why_not
 
 BOUND = 10.0
 """Seconds within which a fact must come true on a busy machine."""
@@ -21,6 +22,14 @@ def rungs() -> list[str]:
 def zygote(request: pytest.FixtureRequest) -> Iterator[Zygote]:
     with Zygote(request.param) as zygote:
         yield zygote
+    assert until(lambda: own_cgroups() == []), "a box left its cgroup behind (H03)"
+
+
+def own_cgroups() -> list[str]:
+    """The cgroups of boxes of this process that are there."""
+    if why_not("cgroup") is not None:
+        return []
+    return [name for name in os.listdir(cgroup_home()) if name.startswith(f"quell-{os.getpid()}-")]
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ import select
 import time
 
 from ..errors import BoxLostError, ContainmentError, SpawnError
+from .keeper.crowd import remove_cgroup
 from .keeper.ending import KILL_LIMIT
 from .keeper.light import signal
 from .keeper.link import Link, milliseconds
@@ -195,8 +196,11 @@ class Box:
 
     def abandon(self) -> None:
         """Let go without waiting: the zygote ends what is left."""
-        if self._entry and not self._count:
-            self._entry.remove()  # there was never a command in it
+        if not self._count:  # there was never a command in it
+            if self._cgroup:
+                remove_cgroup(self._cgroup)
+            if self._entry:
+                self._entry.remove()
         self._close()
 
     def _close(self) -> None:
