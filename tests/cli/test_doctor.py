@@ -82,12 +82,11 @@ def test_a_stranger_is_told_its_own_rungs(delegated: bool) -> None:
 
 
 @pytest.mark.skipif(bool(os.geteuid()), reason="needs root for the cgroup rung")
-def test_what_a_crash_left_is_found_ended_and_named() -> None:
-    """H23: all three killed at one moment leave the box on this rung; doctor ends it and says so, once."""
+@pytest.mark.parametrize("rung", ["cgroup", "subreaper"])
+def test_what_a_crash_left_is_found_ended_and_named(rung: str) -> None:
+    """H23: all three killed at one moment leave the box on these rungs; doctor ends it and says so, once."""
     with oracle.Held() as held:
-        with start(
-            "exec", "--contain", "cgroup", "--", "sh", "-c", "setsid sleep 4001 & exec sleep 4002", held=held
-        ) as q:
+        with start("exec", "--contain", rung, "--", "sh", "-c", "setsid sleep 4001 & exec sleep 4002", held=held) as q:
             for word in ("4001", "4002"):
                 oracle.command_below(q.pid, word)
             ours = [pid for pid in oracle.below(q.pid) if oracle.comm(pid).startswith("quell")]
@@ -97,7 +96,7 @@ def test_what_a_crash_left_is_found_ended_and_named() -> None:
         assert not held.gone(0.3), "the crash left nothing, so this shows nothing"
         found = report()["leftovers"]
         assert held.gone()
-    assert [(box["owner"], box["rung"], box["ended"], box["survivors"]) for box in found] == [(q.pid, "cgroup", 2, [])]
+    assert [(box["owner"], box["rung"], box["ended"], box["survivors"]) for box in found] == [(q.pid, rung, 2, [])]
     assert report()["leftovers"] == []
     assert "leftovers of crashes\n  none\n" in quell("doctor").stdout.decode()
 

@@ -138,7 +138,8 @@ def _page(findings: dict[str, Any]) -> str:
             lines.append(f"  {'':<15} {rung['limit']}")
     lines += ["", "leftovers of crashes"]
     for box in findings["leftovers"]:
-        lines.append(f"  ended {box['ended']} processes of a quell that had pid {box['owner']} ({box['rung']})")
+        count = f"{box['ended']} process{'' if box['ended'] == 1 else 'es'}"
+        lines.append(f"  ended {count} of a quell that had pid {box['owner']} ({box['rung']})")
     lines += [] if findings["leftovers"] else ["  none"]
     limits = ", ".join(f"{name.replace('_', ' ')} {count or 'unlimited'}" for name, count in findings["limits"].items())
     lines += ["", f"limits       {limits}", f"state        {findings['state_dir']}", ""]

@@ -134,7 +134,6 @@ class Box:
                 raise BoxLostError("the box ended before the command started", self.receipt)
             tree.take(streams)
             self._with_streams[tree.ident] = tree
-        self._record(tree.pid)
         self._zygote.refill()
         return tree
 
@@ -293,6 +292,8 @@ class Box:
                 self._tree_receipts[tree.ident] = tree.receipt(message["report"])
             case _ if tree is not None:
                 tree.hear(message)
+                if message["op"] == "spawned":
+                    self._record(tree.pid)  # here, so that no way of spawning is left out of the ledger
                 if message["op"] in ("empty", "failed"):
                     del self._trees[tree.ident]  # H09: a box may see any number of commands
 
