@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quell.supervise import Ledger, Zygote
-from quell.supervise.ledger import boot_id
+from quell.supervise.ledger import Entry, boot_id
 from quell.supervise.ledger import state_dir as default_state_dir
 
 from .conftest import alive, gone, until
@@ -132,6 +132,14 @@ def test_a_broken_entry_is_left_alone(ledger: Ledger, state_dir: Path) -> None:
         (state_dir / "ledger" / f"{number}.box").write_text(text)
     assert ledger.reconcile() == []
     assert len(entries(state_dir)) == 4
+
+
+def test_a_full_disk_neither_stops_nor_ends_a_command(ledger: Ledger, state_dir: Path) -> None:
+    entry = Entry("/dev/full", {"rung": [["subreaper"]]})
+    entry.write([])
+    entry.add([[1, 2]])
+    write_entry(state_dir, processes="process 12")  # cut off in the middle
+    assert [box["ended"] for box in ledger.reconcile()] == [0]
 
 
 def test_the_ledger_is_private_and_empty_after_a_confirmed_stop(state_dir: Path) -> None:

@@ -47,7 +47,10 @@ class Entry:
         path = f"{self._path}.new" if self._added else self._path
         self._put(path, os.O_CREAT | os.O_TRUNC, "\n".join(lines) + "\n")
         if self._added:
-            os.rename(path, self._path)
+            try:
+                os.rename(path, self._path)
+            except OSError:
+                return  # the disk is full: the old entry stays
         self._added = len(processes)
 
     def add(self, processes: list[list[int]]) -> None:
@@ -61,9 +64,15 @@ class Entry:
         return self._added > _LONG
 
     def _put(self, path: str, flags: int, text: str) -> None:
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+        """A full disk costs the help that the ledger is after a crash; it neither stops nor ends a command."""
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags, 0o600)
+        except OSError:
+            return
         try:
             os.write(fd, os.fsencode(text))
+        except OSError:
+            return
         finally:
             os.close(fd)
 
@@ -128,7 +137,7 @@ class Ledger:
 
     def _finish(self, facts: Facts, limit: float) -> dict[str, Any]:
         cgroup = " ".join(facts["cgroup"][0]) if "cgroup" in facts else None
-        marks = [(int(pid), int(start)) for pid, start in facts.get("process", [])]
+        marks = [(int(pid), int(start)) for pid, start in _pairs(facts.get("process", []))]
         pids = [pid for pid, start in marks if self._proc.alive(pid, start)]
         pids += [pid for root in list(pids) for pid in self._proc.descendants(root) if pid not in pids]
         members = cgroup_pids(cgroup) if cgroup else []
@@ -155,6 +164,11 @@ class Ledger:
             if not (alive or (cgroup and cgroup_populated(cgroup))) or time.monotonic() > deadline:
                 return alive
             time.sleep(0.005)
+
+
+def _pairs(found: list[list[Any]]) -> list[list[Any]]:
+    """Those that were written whole."""
+    return [pair for pair in found if len(pair) == 2 and all(number.isdecimal() for number in pair)]
 
 
 def boot_id() -> str:
