@@ -1,0 +1,48 @@
+"""Where a task, a coroutine or a thread stands: the line, in words that a person can click on."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import asyncio
+    from types import FrameType
+
+NOWHERE = "an unknown line"
+"""What has no Python frame: it has ended, or it is written in C."""
+
+
+def stack(awaitable: Any) -> list[str]:
+    """The chain of awaits of a coroutine, outermost first; each as `file:line in function`."""
+    lines = []
+    while awaitable is not None:
+        frame: FrameType | None = None
+        for of_frame, of_next in (("cr_frame", "cr_await"), ("ag_frame", "ag_await"), ("gi_frame", "gi_yieldfrom")):
+            if hasattr(awaitable, of_frame):
+                frame, awaitable = getattr(awaitable, of_frame), getattr(awaitable, of_next)
+                break
+        else:
+            awaitable = getattr(awaitable, "coroutine", None)  # a wrapper that tells what it wraps
+            if awaitable is None:
+                break
+            continue
+        if frame is not None:
+            lines.append(line_of(frame))
+    return lines
+
+
+def where(task: asyncio.Task[Any]) -> str:
+    """The innermost line at which a task waits."""
+    return (stack(task.get_coro()) or [NOWHERE])[-1]
+
+
+def where_thread(ident: int | None) -> str:
+    """The line that a thread is at now."""
+    frame = sys._current_frames().get(ident or 0)
+    return line_of(frame) if frame is not None else NOWHERE
+
+
+def line_of(frame: FrameType) -> str:
+    code = frame.f_code
+    return f"{code.co_filename}:{frame.f_lineno} in {code.co_qualname}"
