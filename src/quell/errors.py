@@ -1,10 +1,14 @@
 """Every exception that Quell raises on purpose.
 
 QuellError
-├── UsageError        what was asked for makes no sense; the sentence says what to do
-├── ContainmentError  this machine does not give the rung that was asked for
-├── SpawnError        the command could not be started; `code` is the exit code that a shell would give
-└── BoxLostError      the zygote or keeper behind a box is gone; `receipt` says what became of its processes
+├── UsageError          what was asked for makes no sense; the sentence says what to do
+├── ContainmentError    this machine does not give the rung that was asked for
+├── SpawnError          the command could not be started; `code` is the exit code that a shell would give
+├── BoxLostError        the zygote or keeper behind a box is gone; `receipt` says what became of its processes
+├── ScopeStoppedError   the scope is stopping or stopped: nothing starts in it any more
+├── OwnershipError      tasks of this event loop can no longer be owned, because something replaced what does it
+├── StateInUseError     another supervisor owns the state directory
+└── NoSupervisorError   no supervisor listens where a stop was asked for
 """
 
 from __future__ import annotations
@@ -40,3 +44,19 @@ class BoxLostError(QuellError):
     def __init__(self, sentence: str, receipt: Receipt | None = None) -> None:
         super().__init__(sentence)
         self.receipt = receipt
+
+
+class ScopeStoppedError(QuellError):
+    """Raised by whatever would start something in a scope that is stopping or stopped."""
+
+
+class OwnershipError(QuellError):
+    """Raised when the event loop does not hand its tasks to the scope that they are made in."""
+
+
+class StateInUseError(QuellError):
+    """Raised by the second supervisor on one state directory."""
+
+
+class NoSupervisorError(QuellError):
+    """Raised when a stop is asked for and nobody is there to hear it."""

@@ -45,6 +45,7 @@ class Box:
         cgroup: str | None,
         entry: Entry | None,
         own_zygote: bool,
+        ahead: bool,
     ) -> None:
         self.ident = ident
         self.rung = rung
@@ -61,7 +62,6 @@ class Box:
         self._first: Tree | None = None
         self._trees: dict[int, Tree] = {}
         self._with_streams: dict[int, Tree] = {}
-        self._tree_receipts: dict[int, Receipt] = {}
         self._ready = False
         self._refused: str | None = None
         self._died: Message | None = None
@@ -71,15 +71,25 @@ class Box:
         self._heard: list[list[int]] = []
         self._began = now_text()
         self._own_zygote = own_zygote
+        self._ahead = ahead  # made ahead of need: recorded with its first command, whose start is not held up
+        self.changed: Callable[[Box], None] | None = None  # told when the box is ready, refused, lost or over
 
     # -- spawning
 
-    def await_ready(self, record: bool = True) -> None:
-        if not self._settled():
+    def await_ready(self) -> None:
+        if not self.settled():
             self.handle()
-        if not self._settled():
-            self._zygote.line.send({"op": "hurry", "box": self.ident})
-            self.until(self._settled, START_LIMIT)
+        if not self.settled():
+            self.hurry()
+            self.until(self.settled, START_LIMIT)
+        self.confirm()
+
+    def hurry(self) -> None:
+        """Have the zygote make it before others."""
+        self._zygote.line.send({"op": "hurry", "box": self.ident})
+
+    def confirm(self) -> None:
+        """ContainmentError if the box is not there."""
         if self.over() or not self._ready:
             self._refused = self._refused or "its keeper did not start"
         if self._refused is not None:
@@ -87,10 +97,10 @@ class Box:
             if self._entry:
                 self._entry.remove()
             raise ContainmentError(f"this machine does not give the rung '{self.rung}': {self._refused}")
-        if record:
+        if not self._ahead:
             self._record()
 
-    def _settled(self) -> bool:
+    def settled(self) -> bool:
         """Whether it is known if this box is there."""
         return (self._ready and self.keeper > 0) or self._refused is not None or self.over()
 
@@ -113,18 +123,11 @@ class Box:
         Each stream is None (inherit), NULL, PIPE, PTY, a descriptor, or an open file; `rlimits` are named as in the
         `resource` module.
         """
-        spec = {
-            "argv": list(argv),
-            "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
-            "env": dict(os.environb) if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
-            "umask": umask,
-            "rlimits": [[name, soft, hard] for name, (soft, hard) in (rlimits or {}).items()],
-            "nice": nice,
-            "session": True,
-        }
+        spec = spec_for(argv, cwd, env, umask, rlimits, nice)
         with streams_for(stdin, stdout, stderr) as streams:
             spec["tty"] = streams.tty
             tree = self.ask_spawn(spec, streams.theirs)
+            self._link.drain(START_LIMIT)
             if not self.until(lambda: tree.started or tree.failure is not None or self.over(), timeout):
                 self.stop(reason="start timeout", force=True)
                 raise SpawnError(f"{argv[0]} did not start within {timeout:g} s; its box was ended", 125)
@@ -145,7 +148,6 @@ class Box:
         tree = self._trees[self._count] = Tree(self, self._count, spec["argv"])
         self._first = self._first or tree
         self._link.send({"op": "spawn", "tree": tree.ident, "spec": spec}, fds)
-        self._link.drain(START_LIMIT)
         return tree
 
     def closed_streams(self, tree: Tree) -> None:
@@ -168,7 +170,7 @@ class Box:
         self.ask_stop(reason, 0 if force else grace)
         while self.receipt is None:
             self.pump(None)
-        self._close()
+        self.close()
         return self.receipt
 
     def ask_stop(self, reason: str, grace: float, ask: int = signal.SIGTERM, spare_group: bool = False) -> None:
@@ -184,14 +186,23 @@ class Box:
         self._link.send({"op": "stop", "reason": reason, "grace": grace, "ask": int(ask), "spare_group": spare_group})
 
     def stop_tree(self, tree: Tree, reason: str, grace: float) -> Receipt:
-        self._tree_receipts.pop(tree.ident, None)
+        self.ask_stop_tree(tree, reason, grace)
+        self.until(lambda: tree.stop_seen or self.over(), grace + KILL_LIMIT + ANSWER_LIMIT)
+        if not tree.stop_seen:  # the keeper does not answer: the whole box must go
+            return self.stop(reason=reason, force=True)
+        return tree.stopped or tree.receipt(nothing_seen(True, reason))
+
+    def ask_stop_tree(self, tree: Tree, reason: str, grace: float) -> None:
+        """Begin to end one tree, or shorten what is under way; `tree.stop_seen` tells when that is over."""
+        tree.stopped = None
         self._link.send(
             {"op": "stop", "tree": tree.ident, "reason": reason, "grace": grace, "ask": int(signal.SIGTERM)}
         )
-        limit = grace + KILL_LIMIT + ANSWER_LIMIT
-        self.until(lambda: tree.ident in self._tree_receipts or self.over(), limit)
-        receipt = self._tree_receipts.pop(tree.ident, None)
-        return receipt or self.stop(reason=reason, force=True)  # the keeper does not answer: the whole box must go
+
+    def ask_see(self, tree: Tree) -> None:
+        """Ask who is in a tree; `tree.seen` is the answer."""
+        tree.seen = None
+        self._link.send({"op": "see", "tree": tree.ident})
 
     def abandon(self) -> None:
         """Let go without waiting: the zygote ends what is left."""
@@ -200,9 +211,10 @@ class Box:
                 remove_cgroup(self._cgroup)
             if self._entry:
                 self._entry.remove()
-        self._close()
+        self.close()
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Let go of a box that is over."""
         self._link.close()
         if self._keeper_end >= 0:
             os.close(self._keeper_end)
@@ -288,14 +300,16 @@ class Box:
                 self._reason = self._reason or f"keeper failed ({message['why']})"
             case "receipt" if message["tree"] is None:
                 self._settle(message["report"])
-            case "receipt" if tree is not None:
-                self._tree_receipts[tree.ident] = tree.receipt(message["report"])
             case _ if tree is not None:
                 tree.hear(message)
                 if message["op"] == "spawned":
                     self._record(tree.pid)  # here, so that no way of spawning is left out of the ledger
                 if message["op"] in ("empty", "failed"):
                     del self._trees[tree.ident]  # H09: a box may see any number of commands
+                if tree.changed:
+                    tree.changed()
+        if tree is None and self.changed:
+            self.changed(self)
 
     def hear_zygote(self, message: Message) -> None:
         match message["op"]:
@@ -304,13 +318,15 @@ class Box:
                 try:
                     self._keeper_end = os.pidfd_open(self.keeper)
                 except OSError:  # it is dead already, and the zygote says so next
-                    return
+                    pass
             case "refused":
                 self._refused = message["why"]
             case "died":
                 self._died = message
             case "heard":
                 self._heard.append(message["signals"])
+        if self.changed:
+            self.changed(self)
 
     def _check(self) -> None:
         now = time.monotonic()
@@ -359,6 +375,11 @@ class Box:
         )
         if self._entry and self.receipt.confirmed:
             self._entry.remove()
+        for tree in [*self._trees.values()]:
+            if tree.changed:
+                tree.changed()
+        if self.changed:
+            self.changed(self)
 
     def _seen_alive(self) -> dict[int, list[str]]:
         """Without a word from keeper or zygote: whom of the box we can see ourselves."""
@@ -380,3 +401,23 @@ class Box:
             else:
                 self._entry.add(ledger.marks(*pids) if self._recorded else ledger.marks(self.keeper, *pids))
             self._recorded = True
+
+
+def spec_for(
+    argv: Sequence[str],
+    cwd: str | os.PathLike[str] | None,
+    env: Mapping[str, str] | None,
+    umask: int | None,
+    rlimits: Mapping[str, tuple[int, int]] | None,
+    nice: int,
+) -> dict[str, Any]:
+    """What a keeper must know of a command, but for its streams."""
+    return {
+        "argv": list(argv),
+        "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
+        "env": dict(os.environb) if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
+        "umask": umask,
+        "rlimits": [[name, soft, hard] for name, (soft, hard) in (rlimits or {}).items()],
+        "nice": nice,
+        "session": True,
+    }

@@ -10,6 +10,7 @@ from .receipt import Receipt, nothing_seen, now_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import IO, Any
 
@@ -91,6 +92,9 @@ class Tree:
         self.stdout: IO[bytes] | None = None
         self.stderr: IO[bytes] | None = None
         self.terminal: int | None = None
+        self.stopped: Receipt | None = None  # the receipt of the last stop of this tree alone
+        self.seen: list[tuple[int, list[str]]] | None = None  # pids and argv, where they were asked for
+        self.changed: Callable[[], None] | None = None  # told of every word about this tree, and of its box's end
         self._box = box
 
     @property
@@ -100,6 +104,11 @@ class Tree:
     @property
     def ended(self) -> bool:
         return self.status is not None
+
+    @property
+    def stop_seen(self) -> bool:
+        """Whether nobody is left of it, or its stop has come to its end."""
+        return self.empty or self.failure is not None or self.stopped is not None
 
     @property
     def exit(self) -> dict[str, int] | None:
@@ -178,6 +187,10 @@ class Tree:
                 self.stopped_by = message["signal"]
             case "empty":
                 self.empty = True
+            case "receipt":
+                self.stopped = self.receipt(message["report"])
+            case "seen":
+                self.seen = message["seen"]
 
     def receipt(self, report: dict[str, Any] | None) -> Receipt:
         facts = report or nothing_seen(True, "stop")

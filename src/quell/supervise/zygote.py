@@ -33,6 +33,7 @@ class Zygote:
 
     def __init__(self, contain: str = "auto", *, pool: int = POOL, state_dir: str | None = None) -> None:
         self._contain = contain
+        self._state_dir = state_dir
         rungs = order(contain)
         ledger = Ledger(state_dir)
         ledger.reconcile()
@@ -77,6 +78,7 @@ class Zygote:
         os.close(owner)
         self = cls.__new__(cls)
         self._contain = "auto"
+        self._state_dir = None
         self._set(ours, pid, ledger, forked=True, guarded=guarded)
         return self
 
@@ -110,20 +112,36 @@ class Zygote:
     def box(self, contain: str | None = None, *, let_go: list[int] | None = None) -> Box:
         """A new box on the rung asked for, or on the best that works. ContainmentError says why there is none."""
         reasons = []
+        for rung in self.rungs(contain):
+            box = self.begin(rung, let_go=let_go)
+            try:
+                box.await_ready()
+            except ContainmentError as error:
+                box.abandon()
+                reasons.append(str(error))
+            else:
+                return box
+        raise ContainmentError("; ".join(reasons))
+
+    def begin(self, rung: str, *, let_go: list[int] | None = None) -> Box:
+        """A box that is there or about to be, without waiting for it: `settled` tells when, `confirm` whether."""
+        if rung == "userns" and not self._forked and self._parent is None:
+            zygote = Zygote("userns", pool=0, state_dir=self._state_dir)  # in the user namespace for good
+            zygote._parent = self
+            self._lower.add(zygote)
+            return zygote._ask(rung, let_go, own_zygote=True)
+        spare = next((box for box in self._spare if box.rung == rung), None)
+        if spare is None:
+            return self._ask(rung, let_go, False)
+        self._spare.remove(spare)
+        return spare
+
+    def rungs(self, contain: str | None = None) -> list[str]:
+        """The rungs to try, best first."""
         name = contain or self._contain
         if name not in self._orders:
             self._orders[name] = order(name)
-        for rung in self._orders[name]:
-            try:
-                if rung == "userns" and not self._forked:  # such a zygote is in the user namespace for good
-                    zygote = Zygote("userns", pool=0)
-                    zygote._parent = self
-                    self._lower.add(zygote)
-                    return zygote._make(rung, let_go, own_zygote=True)
-                return self._make(rung, let_go)
-            except ContainmentError as error:
-                reasons.append(str(error))
-        raise ContainmentError("; ".join(reasons))
+        return self._orders[name]
 
     def refill(self) -> None:
         """Ask for boxes to have ready, and hear of those asked for before, without waiting."""
@@ -133,25 +151,13 @@ class Zygote:
         while len(self._spare) < self._pool and not self.line.closed:
             self._spare.append(self._ask(rungs[0], None, False, spare=True))
 
-    def _make(self, rung: str, let_go: list[int] | None, own_zygote: bool = False) -> Box:
-        spare = next((box for box in self._spare if box.rung == rung), None)
-        if spare is not None:
-            self._spare.remove(spare)
-        box = spare or self._ask(rung, let_go, own_zygote)
-        try:
-            box.await_ready(record=spare is None)  # else with its first command, whose start is not held up
-        except ContainmentError:
-            box.abandon()
-            raise
-        return box
-
     def _ask(self, rung: str, let_go: list[int] | None, own_zygote: bool, spare: bool = False) -> Box:
         self._count += 1
         home = cgroup_home() if rung == "cgroup" else None
         cgroup = f"{home}/quell-{os.getpid()}-{self._count}-{os.urandom(4).hex()}" if home else None
         ours, theirs = pair()
         entry = self.ledger.enter(rung, cgroup, self.marks) if self.ledger else None
-        box = self._boxes[self._count] = Box(self, self._count, ours, rung, cgroup, entry, own_zygote)
+        box = self._boxes[self._count] = Box(self, self._count, ours, rung, cgroup, entry, own_zygote, spare)
         request = {
             "op": "box", "box": self._count, "rung": rung, "cgroup": cgroup, "home": home, "let_go": let_go,
             "spare": spare,

@@ -160,6 +160,12 @@ class Keeper:
                 self._stop_tree(tree, message)
             case "stop":
                 self._link.send({"op": "receipt", "tree": message["tree"], "report": None})
+            case "see" if tree is not None:
+                if tree.below:
+                    tree.below.send(message)
+                else:
+                    seen = [(one.pid, one.argv) for one in tree.crowd.see()]
+                    self._link.send({"op": "seen", "tree": tree.ident, "seen": seen})
 
     def _stop_box(self, message: Message) -> None:
         if self._ending is None:
