@@ -235,13 +235,20 @@ class Box:
 
     def watch(self, poller: select.poll) -> None:
         """Register what to wait for before calling `handle`: words, and the ends of keeper and zygote."""
-        for link in (self._link, self._zygote.line):
+        for fd, events in self.waits_for(zygote=True).items():
+            poller.register(fd, events)
+
+    def waits_for(self, *, zygote: bool = False) -> dict[int, int]:
+        """Descriptors and events. Those of the zygote too, if that is asked for or serves this box alone."""
+        found = {}
+        for link in (self._link, self._zygote.line) if zygote or self._own_zygote else (self._link,):
             if not link.closed:
-                poller.register(link, select.POLLIN | (select.POLLOUT if link.wants_write else 0))
+                found[link.fileno()] = select.POLLIN | (select.POLLOUT if link.wants_write else 0)
         if self._keeper_end >= 0 and not self._link.closed:
-            poller.register(self._keeper_end, select.POLLIN)
-        if not self._zygote.line.closed:
-            poller.register(self._zygote.end, select.POLLIN)
+            found[self._keeper_end] = select.POLLIN
+        if (zygote or self._own_zygote) and not self._zygote.line.closed:
+            found[self._zygote.end] = select.POLLIN
+        return found
 
     def wait_left(self) -> float | None:
         """Seconds until `handle` must be called even if nothing arrives."""

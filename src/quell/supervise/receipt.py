@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERSION = 1
+PARTS = ("tasks", "closers", "requests", "threads")
 
 
 class Ended:
@@ -23,6 +24,21 @@ class Ended:
         self.argv = argv
         self.end = end
         self.at = at
+
+
+class Part:
+    """One task, closer, request or thread of a scope.
+
+    `end` says how it ended, `alive` if it has not; `where` is the line at which it is then.
+    """
+
+    def __init__(self, name: str, end: str, where: str | None = None) -> None:
+        self.name = name
+        self.end = end
+        self.where = where
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.end}{f' at {self.where}' if self.where else ''}>"
 
 
 class Receipt:
@@ -41,6 +57,11 @@ class Receipt:
         signalled: int,
         phases: dict[str, float],
         started: str,
+        scope: str = "",
+        tasks: list[dict[str, Any]] | None = None,
+        closers: list[dict[str, Any]] | None = None,
+        requests: list[dict[str, Any]] | None = None,
+        threads: list[dict[str, Any]] | None = None,
     ) -> None:
         self.reason = reason
         self.confirmed = confirmed
@@ -52,6 +73,11 @@ class Receipt:
         self.signalled = signalled
         self.phases = phases
         self.started = started
+        self.scope = scope
+        self.tasks = [Part(**one) for one in tasks or ()]
+        self.closers = [Part(**one) for one in closers or ()]
+        self.requests = [Part(**one) for one in requests or ()]
+        self.threads = [Part(**one) for one in threads or ()]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Receipt) and self.to_json() == other.to_json()
@@ -69,8 +95,8 @@ class Receipt:
     def to_json(self) -> str:
         import json  # 3 ms that only those pay who want it
 
-        facts = {**vars(self), "processes": [vars(one) for one in self.processes]}
-        return json.dumps({"version": VERSION, "verdict": self.verdict, **facts})
+        facts = {name: [vars(one) for one in getattr(self, name)] for name in ("processes", *PARTS)}
+        return json.dumps({"version": VERSION, "verdict": self.verdict, **vars(self), **facts})
 
     @classmethod
     def from_json(cls, text: str) -> Receipt:
@@ -83,11 +109,20 @@ class Receipt:
         return cls(**body)
 
     def sentence(self) -> str:
-        """The survivors in words, for a person."""
+        """Whoever would not end, in words, for a person."""
         names = {one.pid: " ".join(one.argv or ["?"]) for one in self.processes}
-        listed = ", ".join(f"{pid} ({names.get(pid, '?')[:60]})" for pid in self.survivors)
-        count = len(self.survivors)
-        return f"unconfirmed: {count} {'process' if count == 1 else 'processes'} would not end: {listed or 'unknown'}"
+        listed = [f"{pid} ({names.get(pid, '?')[:60]})" for pid in self.survivors]
+        said = [_count(len(listed), "process", "processes") + f": {', '.join(listed)}"] if listed else []
+        for word in PARTS:
+            left = [one for one in getattr(self, word) if one.end == "alive"]
+            if left:
+                lines = ", ".join(f"{one.name} at {one.where}" if one.where else one.name for one in left)
+                said.append(f"{_count(len(left), word[:-1], word)}: {lines}")
+        return f"unconfirmed: {'; '.join(said) or '0 processes would not end: unknown'}"
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many} would not end"
 
 
 def nothing_seen(confirmed: bool, reason: str) -> dict[str, Any]:

@@ -141,11 +141,7 @@ class Tree:
         """Set the size of the terminal that the command was given."""
         if self.terminal is None:
             raise ValueError("this command has no terminal: spawn it with stdin=PTY")
-        import fcntl  # three libraries that only a terminal needs
-        import struct
-        import termios
-
-        fcntl.ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        set_size(self.terminal, rows, columns)
 
     def take(self, streams: Streams) -> None:
         """Take over our ends of the streams."""
@@ -198,6 +194,14 @@ class Tree:
         return Receipt(
             **facts, confirmed=confirmed, rung=self._box.rung, command=self.argv, exit=self.exit, started=now_text()
         )
+
+
+def set_size(terminal: int, rows: int, columns: int) -> None:
+    import fcntl  # three libraries that only a terminal needs
+    import struct
+    import termios
+
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
 
 
 def failure(name: str, code: int | None, why: str) -> SpawnError:

@@ -78,6 +78,13 @@ class Proc:
         fields = self._read(f"{pid}/stat", 4096).rpartition(b")")[2].split()
         return Stat(fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19])) if len(fields) > 19 else None
 
+    def usage(self, pid: int) -> tuple[int, int, int] | None:
+        """Processor time in ticks, memory in pages, and the start in ticks since boot; None if it is dead."""
+        fields = self._read(f"{pid}/stat", 4096).rpartition(b")")[2].split()
+        if len(fields) < 22 or fields[0].decode() in _DEAD:
+            return None
+        return int(fields[11]) + int(fields[12]), int(fields[21]), int(fields[19])
+
     def alive(self, pid: int, start: int | None = None) -> bool:
         """Whether that very process runs: a zombie does not, nor another one under its number."""
         stat = self.stat(pid)

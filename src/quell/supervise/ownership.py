@@ -1,0 +1,163 @@
+"""Which scope a task belongs to: the one that it was made in, whoever made it (H07).
+
+A context variable names the scope, the loop's task factory enters each new task in it before its first step, and a
+sweep over the contexts of all tasks finds those that were made around the factory. Threads that the loop's own
+executor runs are entered likewise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import sys
+import threading
+from collections.abc import Callable, Collection, Coroutine, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from .where import line_of, where_thread
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+T = TypeVar("T")
+AnyTask = asyncio.Task[Any]
+
+
+class Owner(Protocol):
+    """What a scope is to its tasks and threads."""
+
+    @property
+    def over(self) -> bool: ...
+    def adopt(self, task: AnyTask) -> None: ...
+    def adopt_thread(self, job: Job) -> None: ...
+
+
+CURRENT: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("quell_scope", default=None)
+
+
+class Factory:
+    """The loop's task factory. It hands on to the one that was there before it."""
+
+    def __init__(self, before: Callable[..., Any] | None) -> None:
+        self.before = before
+        self.users = 0
+
+    def __call__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coroutine: Coroutine[Any, Any, T] | Generator[Any, None, T],
+        **options: Any,
+    ) -> asyncio.Future[T]:
+        context = options.get("context")
+        owner = CURRENT.get() if context is None else context.get(CURRENT)
+        if self.before is None or (owner is not None and owner.over):
+            task: asyncio.Task[T] = asyncio.Task(coroutine, loop=loop, **options)
+        else:
+            task = self.before(loop, coroutine, **options)
+        if owner is not None and not task.done():
+            owner.adopt(task)
+        return task
+
+
+def install(loop: asyncio.AbstractEventLoop) -> Factory:
+    """Own the tasks of this loop from now on. Several supervisors share one factory."""
+    present = loop.get_task_factory()
+    factory = present if isinstance(present, Factory) else Factory(present)
+    if factory is not present:
+        loop.set_task_factory(factory)
+    factory.users += 1
+    return factory
+
+
+def uninstall(loop: asyncio.AbstractEventLoop, factory: Factory) -> None:
+    factory.users -= 1
+    if not factory.users and loop.get_task_factory() is factory:
+        loop.set_task_factory(factory.before)
+
+
+if sys.version_info >= (3, 12):
+
+    def context_of(task: AnyTask) -> contextvars.Context | None:
+        return task.get_context()
+
+else:
+
+    def context_of(task: AnyTask) -> contextvars.Context | None:
+        """3.11 does not say it, but the garbage collector knows: the context that is none of its callbacks'."""
+        of_callbacks = {id(context) for _, context in getattr(task, "_callbacks", None) or ()}
+        held = [one for one in gc.get_referents(task) if type(one) is contextvars.Context]
+        return next((one for one in held if id(one) not in of_callbacks), held[0] if len(held) == 1 else None)
+
+
+def strays(loop: asyncio.AbstractEventLoop, owners: Collection[Owner], known: Collection[AnyTask]) -> list[AnyTask]:
+    """The tasks that were made in one of these scopes around the factory, and are on no list of it."""
+    found = []
+    for task in asyncio.all_tasks(loop):
+        if task not in known:
+            context = context_of(task)
+            owner = context.get(CURRENT) if context is not None else None
+            if owner is not None and owner in owners:
+                found.append(task)
+    return found
+
+
+# -- threads
+
+
+class Job:
+    """One call that the loop's executor runs for a scope."""
+
+    def __init__(self, call: Callable[..., Any]) -> None:
+        self.name = getattr(call, "__qualname__", None) or getattr(call, "func", call).__class__.__qualname__
+        self.thread: int | None = None
+        self.future: Future[Any] | None = None
+
+    @property
+    def where(self) -> str:
+        return where_thread(self.thread)
+
+
+class Executor(ThreadPoolExecutor):
+    """The loop's default executor: what a scope runs in a thread is on the scope's list (H26)."""
+
+    def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        owner = CURRENT.get()
+        if owner is None:
+            return super().submit(call, *args, **kwargs)
+        inner = getattr(call, "args", None)  # `asyncio.to_thread` hands over a partial of Context.run
+        job = Job(inner[0] if inner and callable(inner[0]) else call)
+
+        def run() -> T:
+            job.thread = threading.get_ident()
+            return call(*args, **kwargs)
+
+        job.future = super().submit(run)
+        owner.adopt_thread(job)
+        return job.future
+
+
+def own_threads(loop: asyncio.AbstractEventLoop) -> None:
+    """Have the loop's threads owned, unless it was given an executor by somebody else before."""
+    if getattr(loop, "_default_executor", None) is None:
+        loop.set_default_executor(Executor(thread_name_prefix="asyncio"))
+
+
+def foreign_threads(owners: Collection[Owner], known: Collection[int | None]) -> Iterator[tuple[str, str]]:
+    """Threads that a library runs in the context of one of these scopes (anyio's do): name and line."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    for ident, frame in sys._current_frames().items():
+        if ident not in known and ident != threading.get_ident() and _runs_for(frame, owners):
+            yield names.get(ident, str(ident)), line_of(frame)
+
+
+def _runs_for(frame: FrameType | None, owners: Collection[Owner]) -> bool:
+    while frame is not None:
+        if frame.f_code.co_name == "run":
+            for value in list(frame.f_locals.values()):
+                owner = value.get(CURRENT) if type(value) is contextvars.Context else None
+                if owner is not None and owner in owners:
+                    return True
+        frame = frame.f_back
+    return False

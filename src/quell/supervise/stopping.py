@@ -1,0 +1,326 @@
+"""One stop of a scope with everything below it, from the first word to the receipt.
+
+1. Nobody comes in any more. Nested scopes first, each scope's tasks are cancelled, then its closers run, last first,
+   then what libraries left behind is cancelled: together no longer than `ladder.ask`.
+2. All trees at once: SIGTERM, `ladder.term`, SIGKILL, in their keepers.
+3. Whoever has still not ended is named with its line, and the receipt says `unconfirmed`.
+
+It runs as an errand, which nobody can cancel (H02). Step 2 also begins without the loop: the supervisor's thread asks
+the trees when the loop has not in time (H25).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from .box import ANSWER_LIMIT
+from .errand import Errand, Fact
+from .keeper.ending import KILL_LIMIT
+from .ownership import AnyTask, foreign_threads, strays
+from .receipt import Receipt, now_text
+from .where import where, where_thread
+
+if TYPE_CHECKING:
+    from .closer import Closer
+    from .ownership import Job
+    from .place import Place
+    from .process import Process
+    from .scope import Scope
+    from .shared import Shared
+
+LOOP_LIMIT = 0.5  # seconds for the loop to take up a stop that came from outside, before the thread goes ahead
+SLACK = 0.25  # seconds past the time at which the loop would have asked the trees itself
+LAST_LOOK = 0.5  # seconds that tasks and threads have to end once no process holds them any more
+
+Part = dict[str, Any]
+
+
+class Stop:
+    """Made under the hub's lock, in any thread; `start` in the loop."""
+
+    def __init__(self, shared: Shared, scope: Scope, reason: str, grace: float) -> None:
+        self.scope = scope
+        self.reason = reason
+        self.grace = grace
+        self.began = time.monotonic()
+        self.ask_until = self.began + (shared.ladder.ask if grace > 0 else 0)
+        self.result: Fact[Receipt] = Fact(shared.loop)
+        self.everyone: list[Scope] = []  # nested ones first
+        self._shared = shared
+        self._loop = shared.loop
+        self._text = now_text()
+        self._forced: Fact[None] = Fact(shared.loop)
+        self._joined: list[Stop] = []
+        self._tasks: dict[AnyTask, str] = {}
+        self._closers: list[Closer] = []
+        self._threads: list[Job] = []
+        self._places: list[Place] = []
+        self._trees: list[Place | Process] = []
+        self._lone: list[Process] = []  # in boxes of scopes above: ended tree by tree
+        self._taken = False
+        self.asked_at: float | None = None
+        self._cover(scope)
+        self._requests = [one for scope in self.everyone for one in scope.requests()]
+
+    def _cover(self, scope: Scope) -> None:
+        for child in scope.nested():
+            if child.stopping is None:
+                self._cover(child)
+            else:
+                self._joined.append(child.stopping)
+        scope.stopping = self
+        self.everyone.append(scope)
+
+    # -- the course: in the loop
+
+    def start(self) -> None:
+        if not self._taken:
+            self._taken = True
+            Errand(self._loop, self._run())
+
+    async def _run(self) -> None:
+        await self._quiet(self.scope)
+        self.ask_trees()
+        for place in self._places:
+            place.end_soon()
+            await place.over.wait()
+        for fact in [process.expect_stop(self.reason, self.grace) for process in self._lone]:
+            await fact.wait()
+        await self._last_look()
+        self._conclude()
+
+    async def _quiet(self, scope: Scope) -> None:
+        """Tasks and closers of one scope, after those of the scopes in it."""
+        for done in [Errand(self._loop, self._quiet(child)).done for child in scope.nested() if child.stopping is self]:
+            await done.wait()
+        for other in [other for other in self._joined if other.scope.parent is scope]:
+            await self._join(other)
+        await self._ask(scope.roots)
+        for closer in reversed(scope.closers):
+            self._closers.append(closer)
+            closer.release()
+            if closer.task is not None:
+                await self._gone([closer.task], self.ask_until)
+                if not closer.task.done():
+                    closer.task.cancel()
+        await self._ask_the_rest([scope])
+
+    async def _ask(self, tasks: Iterable[AnyTask]) -> None:
+        asked = [task for task in tasks if not task.done()]
+        self._cancel(asked)
+        await self._gone(asked, self.ask_until)
+
+    def _cancel(self, tasks: Iterable[AnyTask]) -> None:
+        for task in tasks:
+            self._tasks.setdefault(task, task.get_name())
+            task.cancel(f"the scope {self.scope.path} is stopped: {self.reason}")
+
+    async def _ask_the_rest(self, scopes: list[Scope]) -> None:
+        """What libraries left: not together with their roots, whose clean-up may need them."""
+        asked: set[AnyTask] = set()
+        while True:
+            left = self._left(scopes)
+            fresh = [task for task in left if task not in asked]
+            if not fresh:
+                return
+            asked.update(fresh)
+            self._cancel(fresh)
+            await self._gone(left, self.ask_until)
+
+    def _left(self, scopes: list[Scope]) -> list[AnyTask]:
+        listed = {task for scope in scopes for task in scope.members() if not task.done()}
+        closing = {one.task for scope in scopes for one in scope.closers if one.task is not None}
+        known = listed.union(closing, *(scope.hosts for scope in scopes))
+        return [*listed, *strays(self._loop, scopes, known)]
+
+    async def _gone(self, tasks: Iterable[AnyTask], until: float) -> None:
+        """Until these have ended, or this time has come, or the stop is forced."""
+        left = {task for task in tasks if not task.done()}
+        seconds = until - time.monotonic()
+        if not left or seconds <= 0 or (self._forced.known and until == self.ask_until):
+            return
+        over: Fact[None] = Fact(self._loop)
+
+        def ended(task: AnyTask) -> None:
+            left.discard(task)
+            if not left:
+                over.tell(None)
+
+        for task in list(left):
+            task.add_done_callback(ended)
+        await self._until(over, seconds)
+        for task in left:
+            task.remove_done_callback(ended)
+
+    async def _until(self, over: Fact[None], seconds: float) -> None:
+        def cut() -> None:
+            over.tell(None)
+
+        clock = self._loop.call_later(seconds, cut)
+        if not self._forced.known:
+            self._forced.then(cut)
+        await over.wait()
+        self._forced.forget(cut)
+        clock.cancel()
+
+    async def _join(self, other: Stop) -> None:
+        """A stop of a nested scope that was under way before: it has as long as this one."""
+        over: Fact[None] = Fact(self._loop)
+        other.result.then(lambda: over.tell(None))
+        limit = self.ask_until + self.grace + KILL_LIMIT + ANSWER_LIMIT - time.monotonic()
+        if not over.known:
+            await self._until(over, max(0.0, limit))
+        if not other.result.known:
+            other.force()
+        await other.result.wait()
+
+    async def _last_look(self) -> None:
+        """No process holds anybody any more: who has not ended by now will not."""
+        until = time.monotonic() + LAST_LOOK
+        left = self._left(self.everyone)
+        self._cancel(left)
+        closing = [one.task for one in self._closers if one.task is not None and not one.task.done()]
+        for task in closing:
+            task.cancel()
+        await self._gone([*left, *closing], until)
+        self._threads = [job for scope in self.everyone for job in scope.threads]
+        waiting = {job for job in self._threads if job.future is not None and not job.future.cancel()}
+        over: Fact[None] = Fact(self._loop)
+
+        def ended(job: Job) -> None:
+            waiting.discard(job)
+            if not waiting:
+                over.tell(None)
+
+        for job in list(waiting):
+            assert job.future is not None
+            job.future.add_done_callback(partial(self._in_loop, ended, job))
+        if waiting and (seconds := until - time.monotonic()) > 0:
+            await self._until(over, seconds)
+
+    def _in_loop(self, call: Callable[[Job], None], job: Job, _: object) -> None:
+        self._shared.hub.in_loop(lambda: call(job))
+
+    def _conclude(self) -> None:
+        receipt = self.receipt()
+        for scope in self.everyone:
+            scope.ended(receipt)
+        self._shared.stops.discard(self)
+        self.result.tell(receipt)
+        self._shared.wake()
+
+    # -- the trees: from any thread
+
+    def ask_trees(self) -> None:
+        """Begin to end every tree, once."""
+        with self._shared.hub.lock:
+            if self.asked_at is not None:
+                return
+            self.asked_at = time.monotonic()
+            self._places = [scope.place for scope in self.everyone if scope.place is not None]
+            for place in self._places:
+                place.ask_stop(self.reason, self.grace)
+            self._lone = [one for scope in self.everyone if scope.home not in self._places for one in scope.processes]
+            for process in self._lone:
+                process.ask_stop(self.reason, self.grace)
+            self._trees = [*self._places, *self._lone]
+
+    def force(self) -> None:
+        """Cut short what is under way, from any thread."""
+        with self._shared.hub.lock:
+            self.grace = 0.0
+            self.ask_until = min(self.ask_until, time.monotonic())
+            if self.asked_at is not None:
+                for one in self._trees:
+                    one.ask_stop(self.reason, 0.0)
+            for other in self._joined:
+                other.force()
+        self._shared.hub.in_loop(lambda: self._forced.tell(None))
+        self._shared.wake()
+
+    @property
+    def due(self) -> float:
+        """When the thread asks the trees, if the loop has not."""
+        return self.ask_until + SLACK if self._taken else min(self.began + LOOP_LIMIT, self.ask_until + SLACK)
+
+    @property
+    def trees_settled(self) -> bool:
+        return self.asked_at is not None and all(one.settled for one in self._trees)
+
+    # -- the receipt: from any thread
+
+    def receipt(self, blocked: int | None = None) -> Receipt:
+        """What was observed. `blocked`: the thread of a loop that does not turn, whose tasks cannot have ended."""
+        now = time.monotonic()
+        trees = [*self._tree_receipts(), *(other.result.get() for other in self._joined if other.result.known)]
+        listed = {task for scope in self.everyone for task in scope.members()}
+        tasks = [_task(task, name) for task, name in {**dict.fromkeys(listed, ""), **self._tasks}.items()]
+        if blocked is not None:
+            tasks.insert(0, {"name": "the event loop", "end": "alive", "where": where_thread(blocked)})
+        closers = [_closer(closer) for closer in self._closers]
+        threads = self._running_threads(blocked)
+        alive = any(one["end"] == "alive" for one in (*tasks, *closers, *threads))
+        return Receipt(
+            reason=self.reason,
+            confirmed=not alive and all(one.confirmed for one in trees),
+            rung="+".join(sorted({one.rung for one in trees} - {"none"})) or "none",
+            command=[],
+            exit=None,
+            processes=[vars(process) for one in trees for process in one.processes],
+            survivors=[pid for one in trees for pid in one.survivors],
+            signalled=sum(one.signalled for one in trees),
+            phases={
+                "tasks": round((self.asked_at or now) - self.began, 6),
+                "ask": max((one.phases["ask"] for one in trees), default=0.0),
+                "kill": max((one.phases["kill"] for one in trees), default=0.0),
+                "total": round(now - self.began, 6),
+            },
+            started=self._text,
+            scope=self.scope.path,
+            tasks=[*tasks, *_parts(trees, "tasks")],
+            closers=[*closers, *_parts(trees, "closers")],
+            requests=[*({"name": name, "end": "ended"} for name in self._requests), *_parts(trees, "requests")],
+            threads=[*threads, *_parts(trees, "threads")],
+        )
+
+    def _tree_receipts(self) -> list[Receipt]:
+        found = [place.receipt for place in self._places] + [process.last_receipt for process in self._lone]
+        lost = [receipt for place in self._places for receipt in place.lost]
+        return [*(one for one in found if one is not None), *lost]
+
+    def _running_threads(self, blocked: int | None) -> list[Part]:
+        jobs = self._threads or [job for scope in self.everyone for job in scope.threads]
+        found = [_job(job) for job in jobs]
+        known = [job.thread for job in jobs]
+        others = foreign_threads(self.everyone, [*known, blocked])
+        return [*found, *({"name": name, "end": "alive", "where": line} for name, line in others)]
+
+
+def _task(task: AnyTask, name: str) -> Part:
+    if not task.done():
+        return {"name": name or task.get_name(), "end": "alive", "where": where(task)}
+    if task.cancelled():
+        return {"name": name, "end": "cancelled"}
+    error = task.exception()
+    return {"name": name, "end": "finished" if error is None else f"failed: {type(error).__name__}: {error}"}
+
+
+def _closer(closer: Closer) -> Part:
+    if closer.task is not None and not closer.task.done():
+        return {"name": closer.name, "end": "alive", "where": where(closer.task)}
+    if closer.error is not None:
+        return {"name": closer.name, "end": f"failed: {type(closer.error).__name__}: {closer.error}"}
+    return {"name": closer.name, "end": "cancelled" if closer.task and closer.task.cancelled() else "closed"}
+
+
+def _job(job: Job) -> Part:
+    if job.future is not None and not job.future.done():
+        return {"name": job.name, "end": "alive", "where": job.where}
+    return {"name": job.name, "end": "ended"}
+
+
+def _parts(trees: list[Receipt], word: str) -> list[Part]:
+    return [vars(part) for one in trees for part in getattr(one, word)]
