@@ -131,8 +131,16 @@ def of_os(module: str, tree: ast.Module) -> Iterator[str]:
             yield node.attr
 
 
+def nothing_imports_the_test_tools(module: str, tree: ast.Module) -> Iterator[Offence]:
+    if within(module, "quell.testing"):
+        return
+    for line, name in imports(module, tree):
+        if within(name, "quell.testing"):
+            yield f"{module}:{line}: imports {name}; only tests use the test tools"
+
+
 def tasks_are_made_in_the_scope(module: str, tree: ast.Module) -> Iterator[Offence]:
-    if module == "quell.supervise.scope":
+    if module == "quell.supervise.scope" or within(module, "quell.testing"):  # whose loops are its own
         return
     for line, name in names(tree):
         if name in TASK_MAKERS:
@@ -149,6 +157,7 @@ RULES: tuple[Rule, ...] = (
     keeper_stands_alone,
     supervise_knows_no_agents,
     nothing_imports_the_command_line,
+    nothing_imports_the_test_tools,
     processes_are_made_in_supervise,
     tasks_are_made_in_the_scope,
     libraries_own_nothing_of_ours,
@@ -220,6 +229,7 @@ def test_the_rules_read_every_module() -> None:
         (supervise_knows_no_agents, "supervise/box.py", "from .. import events"),
         (supervise_knows_no_agents, "supervise/box.py", "import psutil"),
         (nothing_imports_the_command_line, "errors.py", "from .cli import main"),
+        (nothing_imports_the_test_tools, "supervise/box.py", "from ..testing import census"),
         (processes_are_made_in_supervise, "cli/exec.py", "import os\npid = os.fork()"),
         (processes_are_made_in_supervise, "cli/exec.py", "from os import posix_spawn as quietly"),
         (processes_are_made_in_supervise, "cli/exec.py", "from posix import fork"),
