@@ -89,10 +89,10 @@ class Ledger:
         self._folder = os.path.join(folder or state_dir(), "ledger")
         os.makedirs(os.path.dirname(self._folder), mode=0o700, exist_ok=True)
         os.makedirs(self._folder, mode=0o700, exist_ok=True)
-        self._proc = Proc()
         self._boot = boot_id()
         self._here = _namespace()
         self._owner: list[int] = []
+        self._proc = Proc()
 
     def close(self) -> None:
         self._proc.close()

@@ -247,7 +247,7 @@ class Scope:
             stop, fresh = self.stopping, self.stopping is None
             if stop is None:
                 term = shared.ladder.term if grace is None else grace
-                stop = Stop(shared, self, reason, 0.0 if force else term)
+                stop = Stop(shared, self, reason, 0.0 if force else term, force)
                 shared.stops.add(stop)
         if fresh:
             shared.wake()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 LOOP_LIMIT = 0.5  # seconds for the loop to take up a stop that came from outside, before the thread goes ahead
 SLACK = 0.25  # seconds past the time at which the loop would have asked the trees itself
+CLOSE_LEAST = 0.5  # seconds that closers have when tasks that would not end have used up the time
 LAST_LOOK = 0.5  # seconds that tasks and threads have to end once no process holds them any more
 
 Part = dict[str, Any]
@@ -41,18 +42,21 @@ Part = dict[str, Any]
 class Stop:
     """Made under the hub's lock, in any thread; `start` in the loop."""
 
-    def __init__(self, shared: Shared, scope: Scope, reason: str, grace: float) -> None:
+    def __init__(self, shared: Shared, scope: Scope, reason: str, grace: float, force: bool) -> None:
         self.scope = scope
         self.reason = reason
         self.grace = grace
         self.began = time.monotonic()
-        self.ask_until = self.began + (shared.ladder.ask if grace > 0 else 0)
+        self.ask_until = self.began if force else self.began + shared.ladder.ask
+        self.close_until = self.ask_until if force else self.ask_until + CLOSE_LEAST
         self.result: Fact[Receipt] = Fact(shared.loop)
         self.everyone: list[Scope] = []  # nested ones first
         self._shared = shared
         self._loop = shared.loop
         self._text = now_text()
         self._forced: Fact[None] = Fact(shared.loop)
+        if force:
+            self._forced.tell(None)
         self._joined: list[Stop] = []
         self._tasks: dict[AnyTask, str] = {}
         self._closers: list[Closer] = []
@@ -103,8 +107,8 @@ class Stop:
             self._closers.append(closer)
             closer.release()
             if closer.task is not None:
-                await self._gone([closer.task], self.ask_until)
-                if not closer.task.done():
+                await self._gone([closer.task], self.close_until)
+                if not closer.task.done() and not self._forced.known:
                     closer.task.cancel()
         await self._ask_the_rest([scope])
 
@@ -140,7 +144,7 @@ class Stop:
         """Until these have ended, or this time has come, or the stop is forced."""
         left = {task for task in tasks if not task.done()}
         seconds = until - time.monotonic()
-        if not left or seconds <= 0 or (self._forced.known and until == self.ask_until):
+        if not left or seconds <= 0 or (self._forced.known and self.asked_at is None):
             return
         over: Fact[None] = Fact(self._loop)
 
@@ -170,7 +174,7 @@ class Stop:
         """A stop of a nested scope that was under way before: it has as long as this one."""
         over: Fact[None] = Fact(self._loop)
         other.result.then(lambda: over.tell(None))
-        limit = self.ask_until + self.grace + KILL_LIMIT + ANSWER_LIMIT - time.monotonic()
+        limit = self.close_until + self.grace + KILL_LIMIT + ANSWER_LIMIT - time.monotonic()
         if not over.known:
             await self._until(over, max(0.0, limit))
         if not other.result.known:
@@ -182,10 +186,10 @@ class Stop:
         until = time.monotonic() + LAST_LOOK
         left = self._left(self.everyone)
         self._cancel(left)
-        closing = [one.task for one in self._closers if one.task is not None and not one.task.done()]
-        for task in closing:
-            task.cancel()
+        closing = [one.task for one in self._closers if one.task is not None]
         await self._gone([*left, *closing], until)
+        for task in closing:
+            task.cancel()  # it had its time: this is so that it ends some day, not so that it is seen to
         self._threads = [job for scope in self.everyone for job in scope.threads]
         waiting = {job for job in self._threads if job.future is not None and not job.future.cancel()}
         over: Fact[None] = Fact(self._loop)
@@ -232,7 +236,7 @@ class Stop:
         """Cut short what is under way, from any thread."""
         with self._shared.hub.lock:
             self.grace = 0.0
-            self.ask_until = min(self.ask_until, time.monotonic())
+            self.ask_until = self.close_until = min(self.ask_until, time.monotonic())
             if self.asked_at is not None:
                 for one in self._trees:
                     one.ask_stop(self.reason, 0.0)
@@ -244,7 +248,8 @@ class Stop:
     @property
     def due(self) -> float:
         """When the thread asks the trees, if the loop has not."""
-        return self.ask_until + SLACK if self._taken else min(self.began + LOOP_LIMIT, self.ask_until + SLACK)
+        late = self.close_until + SLACK
+        return late if self._taken else min(self.began + LOOP_LIMIT, late)
 
     @property
     def trees_settled(self) -> bool:

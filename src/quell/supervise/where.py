@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import asyncio
     from types import FrameType
+
+_OPAQUE = {"async_generator_asend", "async_generator_athrow", "anext_awaitable", "coroutine_wrapper"}
 
 NOWHERE = "an unknown line"
 """What has no Python frame: it has ended, or it is written in C."""
@@ -23,13 +26,24 @@ def stack(awaitable: Any) -> list[str]:
                 frame, awaitable = getattr(awaitable, of_frame), getattr(awaitable, of_next)
                 break
         else:
-            awaitable = getattr(awaitable, "coroutine", None)  # a wrapper that tells what it wraps
-            if awaitable is None:
-                break
+            awaitable = _wrapped(awaitable)
             continue
         if frame is not None:
             lines.append(line_of(frame))
     return lines
+
+
+def _wrapped(awaitable: Any) -> Any:
+    """What a wrapper drives: one that tells (`coroutine`), or one of CPython's, of which only the collector knows."""
+    if type(awaitable).__name__ in _OPAQUE:
+        return next(
+            (one for one in gc.get_referents(awaitable) if hasattr(one, "ag_frame") or _is_coroutine(one)), None
+        )
+    return getattr(awaitable, "coroutine", None)
+
+
+def _is_coroutine(one: Any) -> bool:
+    return hasattr(one, "cr_frame") or hasattr(one, "gi_frame")
 
 
 def where(task: asyncio.Task[Any]) -> str:

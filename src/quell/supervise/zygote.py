@@ -10,6 +10,7 @@ from ..errors import ContainmentError
 from .box import START_LIMIT, Box
 from .contain import cgroup_home, order
 from .keeper.crowd import Descent, cgroup_populated, kill_cgroup, remove_cgroup, sweep
+from .keeper.light import signal
 from .keeper.link import Link, pair
 from .keeper.linux import become_subreaper
 from .keeper.proc import Proc
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 POOL = 2  # boxes that a zygote has ready
 EXIT_LIMIT = 3.0  # seconds for a zygote to be gone after its line is closed
 
-_BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from keeper.zygote import main; main(sys.argv[2:])"
+BOOT = "import sys; sys.path.insert(0, sys.argv[1]); from keeper.zygote import main; main(sys.argv[2:])"
 
 
 class Zygote:
@@ -36,21 +37,12 @@ class Zygote:
         self._state_dir = state_dir
         rungs = order(contain)
         ledger = Ledger(state_dir)
-        ledger.reconcile()
-        ours, theirs = pair()
-        owner = os.pidfd_open(os.getpid())
-        # Two numbers that are neither of the two descriptors, so that no dup2 overwrites the other's source.
-        line_fd, owner_fd = sorted({3, 4, 5, 6} - {theirs.fileno(), owner})[:2]
-        actions = [
-            *((os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in (0, 1, 2)),
-            (os.POSIX_SPAWN_DUP2, theirs.fileno(), line_fd),
-            (os.POSIX_SPAWN_DUP2, owner, owner_fd),
-        ]
-        argv = [sys.executable, "-I", "-S", "-c", _BOOT, os.path.dirname(__file__), str(line_fd), str(owner_fd)]
-        pid = os.posix_spawn(sys.executable, argv, {}, file_actions=actions)
-        theirs.close()
-        os.close(owner)
-        self._set(ours, pid, ledger, forked=False, guarded=True)
+        try:
+            ledger.reconcile()
+            self._set(*_start(), ledger, forked=False, guarded=True)
+        except BaseException:
+            ledger.close()
+            raise
         self._orders[contain] = rungs
         self._pool = pool if rungs[0] != "userns" else 0
         self.refill()
@@ -66,7 +58,7 @@ class Zygote:
         ours, theirs = pair()
         owner = os.pidfd_open(os.getpid())
         proc = Proc()
-        guarded = bool(proc.children(os.getpid()))
+        guarded = bool(proc.children(os.getpid(), strict=True))
         proc.close()
         if not guarded:
             become_subreaper()
@@ -88,7 +80,13 @@ class Zygote:
         self.ledger = ledger
         self._forked = forked
         self._guarded = guarded  # our child is the guard above the zygote
-        self.end = os.pidfd_open(pid)
+        try:
+            self.end = os.pidfd_open(pid)
+        except OSError as error:  # unwatched it is of no use, and it has made nothing yet
+            line.close()
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            raise ContainmentError(f"the zygote could not be watched: {error.strerror}") from None
         self._boxes: dict[int, Box] = {}
         self._orders: dict[str, list[str]] = {}
         self._spare: list[Box] = []
@@ -98,6 +96,7 @@ class Zygote:
         self._status: int | None = None
         self._parent: Zygote | None = None
         self._lower: set[Zygote] = set()
+        self._fate = "its zygote is gone"
 
     def __enter__(self) -> Zygote:
         return self
@@ -116,8 +115,10 @@ class Zygote:
             box = self.begin(rung, let_go=let_go)
             try:
                 box.await_ready()
-            except ContainmentError as error:
+            except BaseException as error:
                 box.abandon()
+                if not isinstance(error, ContainmentError):
+                    raise
                 reasons.append(str(error))
             else:
                 return box
@@ -129,7 +130,11 @@ class Zygote:
             zygote = Zygote("userns", pool=0, state_dir=self._state_dir)  # in the user namespace for good
             zygote._parent = self
             self._lower.add(zygote)
-            return zygote._ask(rung, let_go, own_zygote=True)
+            try:
+                return zygote._ask(rung, let_go, own_zygote=True)
+            except BaseException:
+                zygote.close()
+                raise
         spare = next((box for box in self._spare if box.rung == rung), None)
         if spare is None:
             return self._ask(rung, let_go, False)
@@ -149,7 +154,10 @@ class Zygote:
         for box in self._spare:
             box.handle()
         while len(self._spare) < self._pool and not self.line.closed:
-            self._spare.append(self._ask(rungs[0], None, False, spare=True))
+            try:
+                self._spare.append(self._ask(rungs[0], None, False, spare=True))
+            except (OSError, ContainmentError):  # a spare is a favour: who needs a box will hear why there is none
+                return
 
     def _ask(self, rung: str, let_go: list[int] | None, own_zygote: bool, spare: bool = False) -> Box:
         self._count += 1
@@ -177,11 +185,15 @@ class Zygote:
         ended = self._exited(0)  # asked before: what it said is there to be read
         self.line.flush()
         for message, _ in self.line.receive():
-            box = self._boxes.get(message["box"])
-            if box is not None:
+            if message["op"] == "broken":
+                self._fate = f"its zygote failed ({message['why']})"
+            elif box := self._boxes.get(message["box"]):
                 box.hear_zygote(message)
         if ended:
             self.line.closed = True  # whoever else may hold its end of the line
+        if self.line.closed:
+            for box in [box for box in self._boxes.values() if not box.keeper]:
+                box.hear_zygote({"op": "refused", "why": self._fate})
 
     # -- ends
 
@@ -233,3 +245,29 @@ class Zygote:
         self.end = -1
         if self.ledger:
             self.ledger.close()
+
+
+def _start() -> tuple[Link, int]:
+    """Start the program of a zygote: our end of the line to it, and its pid."""
+    ours = theirs = owner = None
+    try:
+        ours, theirs = pair()
+        owner = os.pidfd_open(os.getpid())
+        # Two numbers that are neither of the two descriptors, so that no dup2 overwrites the other's source.
+        line_fd, owner_fd = sorted({3, 4, 5, 6} - {theirs.fileno(), owner})[:2]
+        actions = [
+            *((os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_RDWR, 0) for fd in (0, 1, 2)),
+            (os.POSIX_SPAWN_DUP2, theirs.fileno(), line_fd),
+            (os.POSIX_SPAWN_DUP2, owner, owner_fd),
+        ]
+        argv = [sys.executable, "-I", "-S", "-c", BOOT, os.path.dirname(__file__), str(line_fd), str(owner_fd)]
+        return ours, os.posix_spawn(sys.executable, argv, {}, file_actions=actions)
+    except OSError as error:
+        if ours:
+            ours.close()
+        raise ContainmentError(f"the zygote could not be started: {error.strerror}") from None
+    finally:
+        if theirs:
+            theirs.close()
+        if owner is not None:
+            os.close(owner)

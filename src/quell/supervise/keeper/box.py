@@ -38,10 +38,12 @@ class Tree:
         self.crowd = crowd
         self.pid = 0
         self.host_pid = 0
+        self.tried = False  # whether it came to starting the command itself
         self.running = True
         self.stopped = False
         self.below: Link | None = None
         self.below_pid = 0
+        self.fate = "its keeper was killed before it said that the command runs"
         self.ending: Ending | None = None
 
 
@@ -79,7 +81,7 @@ class Keeper:
             while not self._over():
                 self.turn()
         except Exception as error:  # noqa: BLE001  a boundary: the owner hears of it, and the box ends all the same
-            self._link.send({"op": "broken", "why": f"{type(error).__name__}: {error}"})
+            self._link.send(broken(error))
         self._link.drain(FLUSH_LIMIT)
         self._perish()
 
@@ -128,6 +130,7 @@ class Keeper:
                 tree.ending.step()
                 if tree.ending.done:
                     self._link.send({"op": "receipt", "tree": tree.ident, "report": tree.ending.report()})
+                    tree.running = tree.running and not tree.ending.confirmed  # its keeper may have reaped it
                     tree.ending = None
             if tree.below is None and not tree.running and tree.crowd.empty():
                 self._forget(tree)
@@ -200,9 +203,10 @@ class Keeper:
 
     def _spawn(self, ident: int, spec: dict[str, Any], fds: list[int]) -> None:
         self._served = True
+        tree = None
         try:
             if self._ending is not None:
-                raise OSError(errno.ESHUTDOWN, "the box is stopping")
+                raise OSError(errno.ESHUTDOWN, "it is stopping")
             whole = self._lower or spec.get("last_grace") is not None
             tree = Tree(ident, spec, self._crowd if whole else self._crowd.part(str(ident), self._lower_pids))
             alone = all(other.below for other in self._trees.values())
@@ -212,9 +216,13 @@ class Keeper:
             else:
                 self._delegate(tree, spec, fds)
         except (OSError, ValueError) as error:  # ValueError: what cannot be an argument, such as a NUL
+            if tree is not None and tree.pid:  # it runs: the box is broken, and ends with it
+                raise
             if ident in self._trees:
                 self._forget(self._trees[ident])
             code, why = (error.errno, error.strerror) if isinstance(error, OSError) else (errno.EINVAL, str(error))
+            if tree is None or not tree.tried:
+                code, why = 0, f"its box cannot take it: {why}"
             self._link.send({"op": "failed", "tree": ident, "errno": code, "why": why})
         for fd in fds:
             os.close(fd)
@@ -222,6 +230,7 @@ class Keeper:
     def _start(self, tree: Tree, spec: dict[str, Any], fds: list[int]) -> None:
         try:
             tree.crowd.enter()
+            tree.tried = True
             try:
                 tree.pid = launch(spec, fds, self._env)
             finally:
@@ -230,17 +239,21 @@ class Keeper:
             os.chdir("/")
         let_go(spec.get("let_go"))
         tree.host_pid = self._crowd.on_host(tree.pid)
+        if tree.host_pid <= 0:
+            raise OSError(errno.ESRCH, "the pid of the command cannot be told")
         self._link.send({"op": "spawned", "tree": tree.ident, "pid": tree.host_pid, "inner": self._inner(tree.pid)})
 
     def _delegate(self, tree: Tree, spec: dict[str, Any], fds: list[int]) -> None:
-        ours, theirs = pair()
         owner = os.pidfd_open(os.getpid())
-        pid = os.fork()
-        if pid == 0:
-            ours.close()
-            self._become_lower(theirs, owner, tree.crowd)
+        try:
+            ours, theirs = pair()
+            pid = os.fork()
+            if pid == 0:
+                ours.close()
+                self._become_lower(theirs, owner, tree.crowd)
+        finally:
+            os.close(owner)
         theirs.close()
-        os.close(owner)
         self._lower_pids.add(pid)
         tree.below, tree.below_pid = ours, pid
         tree.below.send({"op": "spawn", "tree": tree.ident, "spec": spec}, fds)
@@ -256,6 +269,8 @@ class Keeper:
                     tree.below.close()
             become_subreaper()
             Keeper(link, owner, crowd, self._env, lower=True).run()
+        except OSError as error:
+            link.send(broken(error))
         finally:
             os._exit(1)
 
@@ -264,6 +279,9 @@ class Keeper:
         assert tree.below is not None
         for message, _ in tree.below.receive():
             match message["op"]:
+                case "broken":
+                    tree.fate = f"its keeper failed ({message['why']})"
+                    continue
                 case "spawned":
                     tree.pid, tree.host_pid = message["inner"] or message["pid"], message["pid"]
                 case "exited":
@@ -284,8 +302,7 @@ class Keeper:
         tree.below, tree.below_pid = None, 0
         if not tree.pid:
             tree.running = False
-            why = "its keeper was killed before it said that the command runs"
-            self._link.send({"op": "failed", "tree": tree.ident, "errno": 0, "why": why})
+            self._link.send({"op": "failed", "tree": tree.ident, "errno": 0, "why": tree.fate})
         others = {other.pid for other in self._trees.values() if other is not tree and not other.below}
         tree.crowd.skip = self._lower_pids | others
         tree.ending = self._end(tree.crowd, [tree], {"reason": "keeper died", "grace": 0, "ask": signal.SIGTERM})
@@ -318,7 +335,10 @@ class Keeper:
 
     def _ring(self, tree: Tree, stopped: bool) -> None:
         if tree.stopped != stopped and self._bell is not None:
-            os.write(self._bell, b"0" if stopped else b"1")
+            try:
+                os.write(self._bell, b"0" if stopped else b"1")
+            except OSError:  # the zygote is gone or does not listen: no reason to end the box
+                pass
         tree.stopped = stopped
 
     def _root_ended(self, tree: Tree, status: int) -> None:
@@ -334,6 +354,17 @@ class Keeper:
         """End whoever is left by force, however long it takes, and this process with them."""
         if isinstance(self._crowd, Namespace):
             os._exit(0)  # the kernel kills the namespace with its init, and holds the init until all are gone
-        sweep(self._crowd)
+        sweep(self._crowd, reaped=self._tell_end)
         self._crowd.close()
+        self._link.drain(FLUSH_LIMIT)
         os._exit(0)
+
+    def _tell_end(self, pid: int, status: int) -> None:
+        for tree in self._trees.values():
+            if tree.running and tree.pid == pid:
+                self._link.send({"op": "exited", "tree": tree.ident, "status": status})
+
+
+def broken(error: Exception) -> Message:
+    """What zygote and keepers say before they end because of a fault of their own."""
+    return {"op": "broken", "why": str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
 
     Look = Callable[[list[Seen]], None]
+    Reaped = Callable[[int, int], None]
 
 WALK_LIMIT = 0.05  # seconds: a signal is sent walk after walk for no longer than this
 SWEEP_PATIENCE = 0.25  # seconds between two rounds against what SIGKILL does not end, at the most
@@ -113,7 +114,10 @@ class Descent:
         """Called when there is nothing to reap: whether that is because nobody is left."""
         if not self.skip:
             return not _has_child()
-        return not any(child not in self.skip for child in self.proc.children(os.getpid()))
+        try:
+            return all(child in self.skip for child in self.proc.children(os.getpid(), strict=True))
+        except OSError:  # whom we cannot see may be there (H17)
+            return False
 
 
 class Namespace(Descent):
@@ -126,7 +130,10 @@ class Namespace(Descent):
             _send_all(number)
 
     def see(self) -> list[Seen]:
-        return self._seen(pid for pid in self.proc.everybody() if pid != os.getpid())
+        try:
+            return self._seen(pid for pid in self.proc.everybody() if pid != os.getpid())
+        except OSError:  # we lack a descriptor to look with; the kernel knows whom it kills
+            return []
 
     def kill(self, look: Look | None = None) -> None:
         if look:
@@ -183,8 +190,7 @@ class Cgroup(Descent):
         below, members = list(self.proc.descendants(os.getpid(), self.skip)), set(self.members())
         if look:
             look(self._seen([*below, *members.difference(below)]))
-        kill_cgroup(self.path)
-        if not members.issuperset(below):  # somebody left the cgroup, or is new
+        if not kill_cgroup(self.path) or not members.issuperset(below):  # somebody left the cgroup, or is new
             super().kill(look)
 
     def empty(self) -> bool:
@@ -194,19 +200,23 @@ class Cgroup(Descent):
         remove_cgroup(self.path)
 
 
-def sweep(crowd: Descent, limit: float | None = None) -> bool:
+def sweep(crowd: Descent, limit: float | None = None, reaped: Reaped | None = None) -> bool:
     """End everything below this process. True once the kernel says that it has no child; False after `limit`."""
     deadline = None if limit is None else time.monotonic() + limit
     wait = 0.001
     while True:
         try:
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+            while (found := os.waitpid(-1, os.WNOHANG))[0]:
+                if reaped:
+                    reaped(*found)
         except ChildProcessError:
             return True
         if deadline is not None and time.monotonic() > deadline:
             return False
-        crowd.kill()
+        try:
+            crowd.kill()
+        except OSError:  # nobody sweeps after us: try again
+            pass
         time.sleep(wait)
         wait = min(wait * 2, SWEEP_PATIENCE)
 
@@ -229,13 +239,19 @@ def cgroup_populated(path: str) -> bool:
             return "populated 1" in file.read()
     except FileNotFoundError:
         return False
+    except OSError:  # what cannot be read may be populated (H17)
+        return True
 
 
-def kill_cgroup(path: str) -> None:
+def kill_cgroup(path: str) -> bool:
+    """Whether the kernel took it on."""
     try:
         _write(f"{path}/cgroup.kill", "1")
     except FileNotFoundError:
-        return
+        return True
+    except OSError:
+        return False
+    return True
 
 
 def remove_cgroup(path: str) -> None:

@@ -37,7 +37,11 @@ class Freeze:
 
     def __enter__(self) -> Freeze:
         resource.setrlimit(resource.RLIMIT_NOFILE, (self._files[1], self._files[1]))  # a descriptor each
-        self._hold_all()
+        try:
+            self._hold_all()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(

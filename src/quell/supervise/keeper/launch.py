@@ -100,10 +100,15 @@ def _fork_exec(
     path: str, argv: list[bytes], env: Mapping[bytes, bytes], spec: Mapping[str, Any], fds: list[int]
 ) -> int:
     read, write = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        _become(path, argv, env, spec, fds, write)
-    os.close(write)
+    try:
+        pid = os.fork()
+        if pid == 0:
+            _become(path, argv, env, spec, fds, write)
+    except OSError:
+        os.close(read)
+        raise
+    finally:
+        os.close(write)
     with os.fdopen(read, "rb") as report:
         failed = report.read()
     if failed:

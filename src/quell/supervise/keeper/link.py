@@ -66,12 +66,20 @@ class Link:
             except (BlockingIOError, InterruptedError):
                 return
             except OSError:
-                self.closed = True
+                self._lose()
                 return
             if sent == len(data):
                 self._out.pop(0)
             else:
                 self._out[0] = (data[sent:], [])
+
+    def _lose(self) -> None:
+        """The other end may be there still: let it know, so that neither waits for the other."""
+        self.closed = True
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            return
 
     def drain(self, seconds: float) -> None:
         """Write out what is queued, waiting for the other side no longer than this."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 _ARGV_BYTES = 4096
 _WHOLE = 2048  # bytes: procfs hands out less than this in one go only when there is no more
 _DEAD = "ZX"
+_GONE = (FileNotFoundError, ProcessLookupError)
 
 
 class Seen:
@@ -56,10 +57,13 @@ class Proc:
     def me(self) -> int:
         return int(os.readlink("self", dir_fd=self._dir))
 
-    def _read(self, path: str, limit: int = 1 << 20) -> bytes:
+    def _read(self, path: str, limit: int = 1 << 20, strict: bool = False) -> bytes:
+        """Nothing of what is gone. Nothing of what cannot be read either, unless `strict`: then OSError."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._dir)
-        except OSError:
+        except OSError as error:
+            if strict and not isinstance(error, _GONE):
+                raise
             return b""
         try:
             data = os.read(fd, min(limit, 1 << 16))
@@ -69,13 +73,15 @@ class Proc:
                     break
                 data += more
             return data
-        except OSError:
+        except OSError as error:
+            if strict and not isinstance(error, _GONE):
+                raise
             return b""
         finally:
             os.close(fd)
 
-    def stat(self, pid: int) -> Stat | None:
-        fields = self._read(f"{pid}/stat", 4096).rpartition(b")")[2].split()
+    def stat(self, pid: int, strict: bool = False) -> Stat | None:
+        fields = self._read(f"{pid}/stat", 4096, strict).rpartition(b")")[2].split()
         return Stat(fields[0].decode(), int(fields[1]), int(fields[2]), int(fields[19])) if len(fields) > 19 else None
 
     def usage(self, pid: int) -> tuple[int, int, int] | None:
@@ -108,7 +114,10 @@ class Proc:
             return True
         if fields[0] not in b"TtZX":
             return False
-        return fields[17] in b"01" or all(self._task_at_rest(pid, task) for task in self._tasks(pid))
+        try:
+            return fields[17] in b"01" or all(self._task_at_rest(pid, task) for task in self._tasks(pid))
+        except OSError:  # gone meanwhile
+            return True
 
     def _task_at_rest(self, pid: int, task: str) -> bool:
         fields = self._read(f"{pid}/task/{task}/stat", 4096).rpartition(b")")[2].split()
@@ -125,17 +134,20 @@ class Proc:
                 return os.path.basename(path) in os.fsdecode(line[4:]).split("/")
         return False
 
-    def children(self, pid: int) -> list[int]:
-        if not self.has_children_files:
-            return self._families().get(pid, [])
+    def children(self, pid: int, strict: bool = False) -> list[int]:
+        """`strict`: OSError where that cannot be told (no descriptor is left), rather than nobody."""
         try:
+            if not self.has_children_files:
+                return self._families(strict).get(pid, [])
             threads = os.stat(f"{pid}/task", dir_fd=self._dir).st_nlink - 2
             tasks = [str(pid)] if threads == 1 else self._tasks(pid)
-        except OSError:
+        except OSError as error:
+            if strict and not isinstance(error, _GONE):
+                raise
             return []
         found: list[int] = []
         for task in tasks:
-            found += map(int, self._read(f"{pid}/task/{task}/children").split())
+            found += map(int, self._read(f"{pid}/task/{task}/children", strict=strict).split())
         return found
 
     def _tasks(self, pid: int) -> list[str]:
@@ -145,11 +157,11 @@ class Proc:
         finally:
             os.close(fd)
 
-    def _families(self) -> dict[int, list[int]]:
+    def _families(self, strict: bool = False) -> dict[int, list[int]]:
         """Children by parent from one pass over every process, for kernels without `children` files."""
         families: dict[int, list[int]] = {}
         for pid in self.everybody():
-            stat = self.stat(pid)
+            stat = self.stat(pid, strict)
             if stat:
                 families.setdefault(stat.parent, []).append(pid)
         return families

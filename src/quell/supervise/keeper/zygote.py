@@ -11,7 +11,7 @@ import select
 import sys
 import time
 
-from .box import Keeper
+from .box import Keeper, broken
 from .crowd import Cgroup, Descent, Namespace, kill_cgroup, remove_cgroup, sweep
 from .ending import Ending
 from .light import signal
@@ -93,6 +93,8 @@ class Zygote:
         try:
             while not self._line.closed:
                 self._turn()
+        except Exception as error:  # noqa: BLE001  a boundary: the owner hears of it, and every box ends all the same
+            self._line.send(broken(error))
         finally:
             self._perish()
 
@@ -182,13 +184,21 @@ class Zygote:
             enter_user_namespace()  # for good: this zygote serves one box
         elif rung == "pidns":
             unshare(CLONE_NEWPID)
-        pid = os.fork()
-        if pid == 0:
-            self._become_keeper(rung, cgroup, message["home"], link)
-        if rung == "pidns":
-            setns(self._home_ns, CLONE_NEWPID)
-        self._wards[pid] = Ward(message["box"], pid, rung, cgroup)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become_keeper(rung, cgroup, message["home"], link)
+            self._wards[pid] = Ward(message["box"], pid, rung, cgroup)
+        finally:
+            if rung == "pidns":
+                self._go_home()
         return pid
+
+    def _go_home(self) -> None:
+        try:
+            setns(self._home_ns, CLONE_NEWPID)
+        except OSError as error:  # what we fork would be born into somebody's box: that is the end of us
+            raise RuntimeError(f"there is no way back from a PID namespace: {error}") from None
 
     def _become_keeper(self, rung: str, cgroup: str | None, home: str | None, link: int) -> None:
         """In the forked child: `link` leads to the owner. Never returns."""
@@ -204,10 +214,10 @@ class Zygote:
             channel = Link.of(link)
             try:
                 crowd = self._contain(rung, cgroup, home)
+                hide_memory()
             except OSError as error:
                 channel.send({"op": "refused", "why": str(error)})
                 os._exit(0)
-            hide_memory()
             channel.send({"op": "ready"})
             Keeper(channel, self._owner, crowd, self._env, bell=self._bell_rope, signals=self._keeper_signals).run()
         finally:
@@ -321,6 +331,8 @@ def serve(line: Link, owner: int, env: Mapping[bytes, bytes], rehearse: bool = F
         hold_signals()
         hide_memory()
         Zygote(line, owner, env, rehearse).run()
+    except OSError as error:
+        line.send(broken(error))
     finally:
         os._exit(1)
 
@@ -347,10 +359,14 @@ def serve_guarded(line: Link, owner: int, env: Mapping[bytes, bytes], rehearse: 
         zygote = os.fork()
         if zygote == 0:
             serve(line, owner, env, rehearse)
+        try:
+            end, crowd = os.pidfd_open(zygote), Descent(Proc())
+            let_go(inherited())
+            rename("quell-guard")
+        except OSError:  # a zygote without a guard shall not be
+            os.kill(zygote, signal.SIGKILL)
+            raise
         line.close()
-        let_go(inherited())
-        rename("quell-guard")
-        end = os.pidfd_open(zygote)
         watch = select.poll()
         watch.register(end, select.POLLIN)
         watch.register(owner, select.POLLIN)
@@ -358,8 +374,10 @@ def serve_guarded(line: Link, owner: int, env: Mapping[bytes, bytes], rehearse: 
             watch.unregister(owner)
             if not watch.poll(YIELD_LIMIT * 2 * 1000):
                 os.kill(zygote, signal.SIGKILL)
-        sweep(Descent(Proc()))
+        sweep(crowd)
         os._exit(0)
+    except OSError as error:
+        line.send(broken(error))
     finally:
         os._exit(1)
 
