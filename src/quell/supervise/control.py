@@ -51,7 +51,7 @@ class Listener(threading.Thread):
         self._clients: dict[int, Client] = {}
         self._ending = False
         self.folder: StateFolder | None = None
-        self.ended: Callable[[], object] | None = None
+        self._ended: Callable[[], object] = _nobody
 
     def wake(self) -> None:
         """From any thread: there is something to see to."""
@@ -60,9 +60,14 @@ class Listener(threading.Thread):
                 os.eventfd_write(self._bell, 1)
 
     def end(self, ended: Callable[[], object]) -> None:
-        """Take everything down, and call this, in this thread."""
-        self.ended, self._ending = ended, True
-        self.wake()
+        """Take everything down, and call this when that is done."""
+        with self._bell_lock:
+            over = self._bell < 0
+            self._ended, self._ending = ended, True
+        if over:
+            ended()
+        else:
+            self.wake()
 
     def run(self) -> None:
         hub: Hub | None = None
@@ -87,8 +92,7 @@ class Listener(threading.Thread):
             with self._bell_lock:
                 os.close(self._bell)
                 self._bell = -1
-            if self.ended is not None:
-                self.ended()
+            self._ended()
 
     def _serve(self, server: socket.socket, hub: Hub) -> None:
         self._poller.register(self._bell, select.POLLIN)
@@ -187,6 +191,10 @@ class Listener(threading.Thread):
         self._poller.unregister(fd)
         del self._clients[fd]
         client.close()
+
+
+def _nobody() -> None:
+    pass
 
 
 class Client:

@@ -121,3 +121,24 @@ class Errand(Generic[T]):
             else:
                 wanted._asyncio_future_blocking = False  # the handshake of every asyncio future with whoever drives
                 wanted.add_done_callback(self._step, context=self._context)
+
+
+def see_to(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> Fact[T]:
+    """Run an errand that can be begun again, and do so as often as an interrupt (a second Ctrl+C) breaks it off."""
+    done: Fact[T] = Fact(loop)
+
+    def attempt() -> None:
+        errand = Errand(loop, make())
+        errand.done.then(lambda: settle(errand.done))
+
+    def settle(ended: Fact[T]) -> None:
+        try:
+            done.tell(ended.get())
+        except Exception as error:  # noqa: BLE001  a boundary: told to whoever waits
+            done.fail(error)
+        except BaseException:
+            attempt()
+            raise
+
+    attempt()
+    return done

@@ -22,7 +22,8 @@ class Hub:
 
     def __init__(self, contain: str, state_dir: str | None) -> None:
         self.lock = threading.RLock()
-        self.zygote = Zygote(contain, state_dir=state_dir)
+        self._contain = contain
+        self._state_dir = state_dir
         self._epoll = select.epoll()
         self._boxes: dict[int, Box] = {}  # by descriptor
         self._fds: dict[Box, dict[int, int]] = {}  # what each box waits for
@@ -32,8 +33,18 @@ class Hub:
         self._touched: set[Box] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        for fd in (self.zygote.line.fileno(), self.zygote.end):
+        self._former: list[Zygote] = []  # killed by somebody
+        try:
+            self.zygote = self._start_zygote()
+        except BaseException:
+            self._epoll.close()
+            raise
+
+    def _start_zygote(self) -> Zygote:
+        zygote = Zygote(self._contain, state_dir=self._state_dir)
+        for fd in (zygote.line.fileno(), zygote.end):
             self._epoll.register(fd, select.EPOLLIN)
+        return zygote
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -49,10 +60,10 @@ class Hub:
 
     def pump(self, seconds: float = 0) -> None:
         """Take in what has arrived, waiting no longer than this for something."""
+        if self._epoll.closed:
+            return
         ready = {fd for fd, _ in self._epoll.poll(seconds)}
         with self.lock:
-            if self._epoll.closed:
-                return
             if not ready.isdisjoint((self.zygote.line.fileno(), self.zygote.end)):
                 self._hear_zygote()
             self._touched.update(self._boxes[fd] for fd in ready if fd in self._boxes)
@@ -71,6 +82,13 @@ class Hub:
                 self._forget(fd)
 
     # -- boxes
+
+    def begin(self, rung: str) -> Box:
+        """A box that is there or about to be; from a new zygote if somebody killed the one before."""
+        if self.zygote.line.closed:
+            self._former.append(self.zygote)
+            self.zygote = self._start_zygote()
+        return self.zygote.begin(rung)
 
     def add(self, box: Box, ended: Callable[[], object]) -> None:
         """Attend to a box; `ended` is called in the loop when it is over."""
@@ -169,4 +187,5 @@ class Hub:
                 box.changed = None
             self._fds.clear()
             self._boxes.clear()
-            self.zygote.close()
+            for zygote in (*self._former, self.zygote):
+                zygote.close()

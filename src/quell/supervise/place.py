@@ -27,10 +27,13 @@ class Place:
 
     def need(self) -> Fact[Box]:
         """The box, made if there is none."""
-        if self._made is None or (self._box is not None and (self._box.over() or self._box.stopping())):
+        if self._made is None or (self._made.known and not self._usable()):
             self._box = None
             self._made = Errand(self._loop, self._make()).done
         return self._made
+
+    def _usable(self) -> bool:
+        return self._box is not None and not self._box.over() and not self._box.stopping()
 
     async def _make(self) -> Box:
         reasons = []
@@ -43,7 +46,7 @@ class Place:
 
     async def _try(self, rung: str) -> Box:
         with self._hub.lock:
-            box = self._hub.zygote.begin(rung)
+            box = self._hub.begin(rung)
             self._hub.add(box, lambda: self._ended(box))
             if not box.settled():
                 box.hurry()

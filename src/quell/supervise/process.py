@@ -112,7 +112,7 @@ class Process:
             self._fail(error)
         except OSError as error:
             self._fail(failure(self.argv[0], None, error.strerror or str(error)))
-        except (ValueError, TypeError) as error:  # what cannot be put into a message
+        except Exception as error:  # noqa: BLE001  a boundary: told to the asker (what cannot be put into a message)
             self._fail(SpawnError(f"{self.argv[0]}: could not be started: {error}", 125))
 
     def _late(self) -> None:
@@ -262,11 +262,11 @@ class Process:
                 return []
             if self._seen is None or self._seen.known:
                 self._seen = Fact(self._loop)
+                self._seen.then(self._loop.call_later(ANSWER_LIMIT, self._seen.tell, None).cancel)
                 self._box.ask_see(self._tree)
                 self._hub.look(self._box)
         await self._seen.wait()
-        found = self._tree.seen or []
-        return _members(sorted(found, key=lambda one: one[0] != self.pid))
+        return _members(self._tree.seen, self.pid)
 
     # -- stopping
 
@@ -345,13 +345,15 @@ class Process:
         )
 
 
-def _members(seen: list[tuple[int, list[str]]]) -> list[Member]:
-    """Add what the kernel says of each; who has ended since is left out."""
+def _members(seen: list[tuple[int, list[str]]] | None, root: int) -> list[Member]:
+    """Add what the kernel says of each, the root first; who has ended since is left out."""
     now = time.clock_gettime(time.CLOCK_BOOTTIME)
     found = []
     proc = Proc()
     try:
-        for pid, argv in seen:
+        if seen is None:  # its keeper does not answer: what can be seen from here
+            seen = [(pid, proc.argv(pid)) for pid in (root, *proc.descendants(root))]
+        for pid, argv in sorted(seen, key=lambda one: one[0] != root):
             usage = proc.usage(pid)
             if usage is not None:
                 ticks, pages, start = usage

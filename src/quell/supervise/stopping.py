@@ -16,9 +16,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from .box import ANSWER_LIMIT
-from .errand import Errand, Fact
-from .keeper.ending import KILL_LIMIT
+from .errand import Errand, Fact, see_to
 from .ownership import AnyTask, foreign_threads, strays
 from .receipt import Receipt, now_text
 from .where import where, where_thread
@@ -83,7 +81,12 @@ class Stop:
     def start(self) -> None:
         if not self._taken:
             self._taken = True
-            Errand(self._loop, self._run())
+            see_to(self._loop, self._run).then(self._seen_to)
+
+    def _seen_to(self) -> None:
+        """A fault of our own must not leave anybody waiting: the trees were ended, or are by the thread."""
+        if not self.result.known:
+            self._conclude()
 
     async def _run(self) -> None:
         await self._quiet(self.scope)
@@ -174,7 +177,7 @@ class Stop:
         """A stop of a nested scope that was under way before: it has as long as this one."""
         over: Fact[None] = Fact(self._loop)
         other.result.then(lambda: over.tell(None))
-        limit = self.close_until + self.grace + KILL_LIMIT + ANSWER_LIMIT - time.monotonic()
+        limit = self.close_until + self.grace - time.monotonic()
         if not over.known:
             await self._until(over, max(0.0, limit))
         if not other.result.known:

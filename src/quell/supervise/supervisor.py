@@ -16,10 +16,10 @@ import os
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import QuellError, ScopeStoppedError
+from ..errors import ScopeStoppedError
 from .contain import order
 from .control import Listener
-from .errand import Errand, Fact
+from .errand import Errand, Fact, see_to
 from .hub import Hub
 from .ladder import Ladder
 from .ownership import install, own_threads, uninstall
@@ -73,8 +73,8 @@ class Supervisor(Scope):
         self._started = Errand(asyncio.get_running_loop(), self._start()).done
         try:
             await self._started.wait()
-        except asyncio.CancelledError:
-            await self._end("the asker was cancelled", None, True).insist()
+        except BaseException:
+            await self._end("not started", None, True).insist()
             raise
         if self._closed is not None:
             await self._closed.insist()
@@ -95,24 +95,14 @@ class Supervisor(Scope):
         self._shared.loop_thread = threading.get_ident()
         self._listener = Listener(self._shared, self, self._named, told)
         self._listener.start()
-        try:
-            hub = await ready.wait()
-        except BaseException:
-            self._listener.join()
-            self.receipt = _nothing("not started")
-            raise
-        hub.attach(loop)
+        hub = await ready.wait()
         self._shared.start(loop, hub)
+        hub.attach(loop)
         self._shared.wake = self._listener.wake
         self._shared.factory = install(loop)
         own_threads(loop)
         self.place = self.home = Place(hub, loop, None)
-        try:
-            probe(loop)
-        except QuellError:
-            await self._close()
-            self.receipt = _nothing("not started")
-            raise
+        probe(loop)
         self._shared.trusted = loop.get_task_factory()
 
     # -- stopping
@@ -123,23 +113,24 @@ class Supervisor(Scope):
     def _end(self, reason: str, grace: float | None, force: bool) -> Fact[Receipt]:
         """Stop all scopes and take everything down, or join whoever does; `force` cuts it short."""
         if self._closed is None:
-            self._closed = Errand(asyncio.get_running_loop(), self._stop_and_close(reason, grace, force)).done
+            self._closed = see_to(asyncio.get_running_loop(), lambda: self._stop_and_close(reason, grace, force))
         elif force and self.stopping is not None:
             self.stopping.force()
         return self._closed
 
     async def _stop_and_close(self, reason: str, grace: float | None, force: bool) -> Receipt:
-        if self._started is None:
-            self.receipt = _nothing(reason)
-            return self.receipt
-        try:
-            await self._started.wait()
-        except Exception:  # noqa: BLE001  told to whoever started it: there is nothing to stop
-            return self.receipt or _nothing(reason)
-        stop = self.plan_stop(reason, grace, force)
-        stop.start()
-        receipt = await stop.result.wait()
+        if self._started is not None:
+            try:
+                await self._started.wait()
+            except BaseException:  # noqa: BLE001  told to whoever starts it: what is half started is taken down here
+                force = True
+        receipt = _nothing(reason)
+        if self._shared.running:
+            stop = self.plan_stop(reason, grace, force)
+            stop.start()
+            receipt = await stop.result.wait()
         await self._close()
+        self.receipt = receipt
         return receipt
 
     def take_up(self, stop: Stop) -> None:
@@ -150,16 +141,18 @@ class Supervisor(Scope):
 
     async def _close(self) -> None:
         """In reverse: the loop's tasks are its own again, then the thread takes down hub, socket and lock."""
-        shared, listener = self._shared, self._listener
-        assert listener is not None
-        loop = shared.loop
+        loop, shared, listener = asyncio.get_running_loop(), self._shared, self._listener
         if shared.factory is not None:
             uninstall(loop, shared.factory)
-        shared.hub.detach()
-        closed: Fact[None] = Fact(loop)
-        listener.end(lambda: loop.call_soon_threadsafe(closed.tell, None))
-        await closed.wait()
-        listener.join()
+            shared.factory = None
+        if shared.running:
+            shared.hub.detach()
+        if listener is not None:
+            closed: Fact[None] = Fact(loop)
+            listener.end(lambda: loop.call_soon_threadsafe(closed.tell, None))
+            if listener.ident is not None:
+                await closed.wait()
+                listener.join()
 
 
 def _nothing(reason: str) -> Receipt:
