@@ -309,7 +309,7 @@ class Box:
                 self._settle(message["report"])
             case _ if tree is not None:
                 tree.hear(message)
-                if message["op"] == "spawned":
+                if message["op"] == "spawned" and (not self._recorded or self.rung == "subreaper"):
                     self._record(tree.pid)  # here, so that no way of spawning is left out of the ledger
                 if message["op"] in ("empty", "failed"):
                     del self._trees[tree.ident]  # H09: a box may see any number of commands

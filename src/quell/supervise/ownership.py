@@ -12,7 +12,7 @@ import contextvars
 import gc
 import sys
 import threading
-from collections.abc import Callable, Collection, Coroutine, Generator, Iterator
+from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -28,9 +28,11 @@ AnyTask = asyncio.Task[Any]
 class Owner(Protocol):
     """What a scope is to its tasks and threads."""
 
-    @property
-    def over(self) -> bool: ...
-    def adopt(self, task: AnyTask) -> None: ...
+    over: bool
+    helpers: set[AnyTask]
+    drop_helper: Callable[[AnyTask], object]
+
+    def refuse(self, task: AnyTask) -> None: ...
     def adopt_thread(self, job: Job) -> None: ...
 
 
@@ -38,42 +40,55 @@ CURRENT: contextvars.ContextVar[Owner | None] = contextvars.ContextVar("quell_sc
 
 
 class Factory:
-    """The loop's task factory. It hands on to the one that was there before it."""
+    """The loop's task factory is `make`. It hands on to the one that was there before it."""
 
     def __init__(self, before: Callable[..., Any] | None) -> None:
         self.before = before
         self.users = 0
+        self.make = _factory(before)
+        self.make.owning = self  # type: ignore[attr-defined]  # how the next supervisor on this loop finds it
 
-    def __call__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        coroutine: Coroutine[Any, Any, T] | Generator[Any, None, T],
-        **options: Any,
-    ) -> asyncio.Future[T]:
-        context = options.get("context")
-        owner = CURRENT.get() if context is None else context.get(CURRENT)
-        if self.before is None or (owner is not None and owner.over):
-            task: asyncio.Task[T] = asyncio.Task(coroutine, loop=loop, **options)
+
+def _factory(before: Callable[..., Any] | None) -> Callable[..., AnyTask]:
+    """A closure with its names at hand: every task of the loop passes here."""
+    current, task_of = CURRENT.get, asyncio.Task
+
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Any, context: Any = None, **options: Any) -> AnyTask:
+        if context is None:
+            owner = current()
         else:
-            task = self.before(loop, coroutine, **options)
+            owner = context.get(CURRENT)
+            options["context"] = context
+        late = owner is not None and owner.over
+        task: AnyTask
+        if before is None or late:
+            task = task_of(coroutine, loop=loop, **options)
+        else:
+            task = before(loop, coroutine, **options)
         if owner is not None and not task.done():
-            owner.adopt(task)
+            if late:
+                owner.refuse(task)
+            else:
+                owner.helpers.add(task)
+                task.add_done_callback(owner.drop_helper)
         return task
+
+    return make
 
 
 def install(loop: asyncio.AbstractEventLoop) -> Factory:
     """Own the tasks of this loop from now on. Several supervisors share one factory."""
     present = loop.get_task_factory()
-    factory = present if isinstance(present, Factory) else Factory(present)
-    if factory is not present:
-        loop.set_task_factory(factory)
+    factory: Factory = getattr(present, "owning", None) or Factory(present)
+    if factory.make is not present:
+        loop.set_task_factory(factory.make)
     factory.users += 1
     return factory
 
 
 def uninstall(loop: asyncio.AbstractEventLoop, factory: Factory) -> None:
     factory.users -= 1
-    if not factory.users and loop.get_task_factory() is factory:
+    if not factory.users and loop.get_task_factory() is factory.make:
         loop.set_task_factory(factory.before)
 
 

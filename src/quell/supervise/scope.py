@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import os
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -44,10 +44,12 @@ class Scope:
         self.path: str = name if parent is None or not parent.path else f"{parent.path}/{name}"
         self.parent = parent
         self.receipt: Receipt | None = None
+        self.over = False
         self.stopping: Stop | None = None
         self.place: Place | None = None  # a box of its own
         self.roots: set[AnyTask] = set()
         self.helpers: set[AnyTask] = set()  # made inside by whomever: libraries, gather, task groups
+        self.drop_helper: Callable[[AnyTask], object] = self.helpers.discard
         self.hosts: set[AnyTask] = set()  # whose block this scope is: named in their contexts, and not members
         self.closers: list[Closer] = []
         self.processes: dict[Process, None] = {}
@@ -178,17 +180,9 @@ class Scope:
 
     # -- members
 
-    @property
-    def over(self) -> bool:
-        return self.receipt is not None
-
-    def adopt(self, task: AnyTask) -> None:
-        """By the task factory: a task that was made inside."""
-        if self.over:
-            task.cancel("its scope is stopped")  # before its first step: it never runs
-            return
-        self.helpers.add(task)
-        task.add_done_callback(self.helpers.discard)
+    def refuse(self, task: AnyTask) -> None:
+        """By the task factory: a task that was made inside when all was over."""
+        task.cancel("its scope is stopped")  # before its first step: it never runs
 
     def adopt_thread(self, job: Job) -> None:
         """By the loop's executor: a call that runs in a thread."""
@@ -210,6 +204,7 @@ class Scope:
     def ended(self, receipt: Receipt) -> None:
         """By the stop: it is over."""
         self.receipt = receipt
+        self.over = True
         if self.parent is not None:
             self.parent._scopes.pop(self, None)
         if self._told is not None:
@@ -277,11 +272,9 @@ class _Probe(Scope):
     """Stands in for a scope, to see whether tasks arrive."""
 
     def __init__(self) -> None:
-        self.receipt = None
-        self.found: list[AnyTask] = []
-
-    def adopt(self, task: AnyTask) -> None:
-        self.found.append(task)
+        self.over = False
+        self.helpers: set[AnyTask] = set()
+        self.drop_helper: Callable[[AnyTask], object] = self.helpers.discard
 
 
 def probe(loop: asyncio.AbstractEventLoop) -> None:
@@ -291,7 +284,7 @@ def probe(loop: asyncio.AbstractEventLoop) -> None:
     context.run(CURRENT.set, stand_in)
     task = loop.create_task(_nothing(), context=context)
     task.cancel()
-    if task not in stand_in.found:
+    if task not in stand_in.helpers:
         raise OwnershipError(
             f"the tasks of this event loop are no longer owned: its task factory was replaced by"
             f" {loop.get_task_factory()!r}; set one before the supervisor starts, or have yours call the one before it"

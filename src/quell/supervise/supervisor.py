@@ -130,7 +130,7 @@ class Supervisor(Scope):
             stop.start()
             receipt = await stop.result.wait()
         await self._close()
-        self.receipt = receipt
+        self.receipt, self.over = receipt, True
         return receipt
 
     def take_up(self, stop: Stop) -> None:

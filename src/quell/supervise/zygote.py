@@ -152,7 +152,8 @@ class Zygote:
         """Ask for boxes to have ready, and hear of those asked for before, without waiting."""
         rungs = self._orders.get(self._contain, [])
         for box in self._spare:
-            box.handle()
+            if not box.settled():
+                box.handle()
         while len(self._spare) < self._pool and not self.line.closed:
             try:
                 self._spare.append(self._ask(rungs[0], None, False, spare=True))
@@ -192,7 +193,7 @@ class Zygote:
         if ended:
             self.line.closed = True  # whoever else may hold its end of the line
         if self.line.closed:
-            for box in [box for box in self._boxes.values() if not box.keeper]:
+            for box in [box for box in self._boxes.values() if not box.keeper and not box.settled()]:
                 box.hear_zygote({"op": "refused", "why": self._fate})
 
     # -- ends

@@ -116,7 +116,8 @@ class Ending:
         if not confirmed:
             seen = self.crowd.see()
             self._look(seen)
-            self._survivors = sorted(one.pid for one in seen)
+            unseen = [pid for pid, record in self._records.items() if record["end"] is None]
+            self._survivors = sorted(one.pid for one in seen) or unseen  # who cannot be seen is not gone (H17)
         self.done, self.confirmed = True, confirmed
         for record in self._records.values():
             if record["end"] is None:
