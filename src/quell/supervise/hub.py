@@ -69,10 +69,7 @@ class Hub:
             self._touched.update(self._boxes[fd] for fd in ready if fd in self._boxes)
             while self._touched:
                 box = self._touched.pop()
-                box.handle(ready)
-                self._attend(box)
-                if box in self._watched:
-                    self.in_loop(self._watched[box])
+                self._tend(box, ready)
 
     def _hear_zygote(self) -> None:
         self.zygote.handle()
@@ -110,8 +107,14 @@ class Hub:
         """After something was said to a box, or when its deadline has come."""
         with self.lock:
             if box in self._fds:
-                box.handle(set())
-                self._attend(box)
+                self._tend(box, set())
+
+    def _tend(self, box: Box, ready: set[int]) -> None:
+        watcher = self._watched.get(box)  # one that is over is dropped, and its watcher must hear of that
+        box.handle(ready)
+        self._attend(box)
+        if watcher is not None:
+            self.in_loop(watcher)
 
     def look_at_late(self) -> None:
         """For a thread that stands in for the loop: look at every box whose deadline has come."""

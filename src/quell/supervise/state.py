@@ -33,7 +33,7 @@ class StateFolder:
             else:
                 self.path = os.path.abspath(named)
                 os.makedirs(self.path, mode=0o700, exist_ok=True)
-            self._lock = _lock(self.path)
+            self._lock = _lock(self.path)  # where that fails, the empty folder is left to the next one to clear
         except OSError as error:
             where = f"the state directory {error.filename or named or state_dir()}"
             what = "choose another with state_dir=, or QUELL_STATE_DIR"
@@ -65,8 +65,14 @@ def _lock(folder: str) -> int:
         holder = os.read(fd, 20)
         os.close(fd)
         raise StateInUseError(_sentence(folder, int(holder) if holder.isdigit() else 0)) from None
-    os.ftruncate(fd, 0)
-    os.pwrite(fd, str(os.getpid()).encode(), 0)
+    except OSError:
+        os.close(fd)
+        raise
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+    except OSError:  # a full disk: the lock holds all the same, and only cannot say whose it is
+        return fd
     return fd
 
 

@@ -16,7 +16,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, TypeVar
 
-from ..errors import ScopeStoppedError
+from ..errors import ContainmentError, ScopeStoppedError
 from .contain import order
 from .control import Listener
 from .errand import Errand, Fact, see_to
@@ -73,8 +73,11 @@ class Supervisor(Scope):
         self._started = Errand(asyncio.get_running_loop(), self._start()).done
         try:
             await self._started.wait()
-        except BaseException:
+        except BaseException as error:
             await self._end("not started", None, True).insist()
+            if isinstance(error, OSError):
+                why = error.strerror or str(error)
+                raise ContainmentError(f"the supervisor could not be started: {why}") from None
             raise
         if self._closed is not None:
             await self._closed.insist()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import gc
 import sys
-from typing import TYPE_CHECKING, Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     import asyncio
     from types import FrameType
+    from typing import Any
 
 _OPAQUE = {"async_generator_asend", "async_generator_athrow", "anext_awaitable", "coroutine_wrapper"}
 

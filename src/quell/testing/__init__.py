@@ -1,0 +1,36 @@
+"""Tools that find leaks: a census of what a process owns, cancels at every step, and faults at every call.
+
+They are for any asyncio code, not only for what is built on Quell. Everything is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .cancelling import Coverage, LeakFound, cancel_everywhere
+    from .census import Census, Leak, census
+    from .faults import Faults
+    from .origins import tracking
+
+__all__ = ["Census", "Coverage", "Faults", "Leak", "LeakFound", "cancel_everywhere", "census", "tracking"]
+
+_LATER = {
+    "Census": "census",
+    "Coverage": "cancelling",
+    "Faults": "faults",
+    "Leak": "census",
+    "LeakFound": "cancelling",
+    "cancel_everywhere": "cancelling",
+    "census": "census",
+    "tracking": "origins",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f".{_LATER[name]}", __name__), name)
