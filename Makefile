@@ -28,7 +28,7 @@ test: $(READY) ## run the tests (ARGS='-k name' goes to pytest)
 	$(BIN)/python -m pytest -m "not soak" $(ARGS)
 
 soak: export QUELL_REPEATS ?= 20
-soak: $(READY) ## run the long tests: every cell of the escape matrix, QUELL_REPEATS times (20)
+soak: $(READY) ## run the long tests: the escape matrix QUELL_REPEATS times (20), starts and stops QUELL_CYCLES times (10000)
 	$(BIN)/python -m pytest -m soak $(ARGS)
 
 check: $(READY) ## lint, formatting and types

@@ -56,5 +56,14 @@ def plus(difference: Spread) -> str:
     return f"{middle} ms ({low} to {high})"
 
 
+def us(figure: Spread) -> str:
+    return f"{figure.p50 * 1e6:.2f} µs"
+
+
+def more_us(difference: Spread) -> str:
+    low, middle, high = (f"{seconds * 1e6:+.2f}" for seconds in difference)
+    return f"{middle} µs ({low} to {high})"
+
+
 def _digits(seconds: float) -> int:
     return 2 if seconds < 0.01 else 1 if seconds < 0.1 else 0

@@ -1,6 +1,6 @@
 """A process that owns idle children: `python -m bench.owner WAY COUNT` says what they cost it, as JSON.
 
-WAY is a rung of ours, with all of them in one box, or `asyncio`.
+WAY is a rung of ours, with all of them in one box; `supervisor`, in one scope on asyncio; or asyncio's own, `asyncio`.
 """
 
 import asyncio
@@ -9,6 +9,7 @@ import resource
 import sys
 from pathlib import Path
 
+from quell import Supervisor
 from quell.supervise import NULL, Zygote
 
 IDLE = ["sleep", "1000"]
@@ -33,6 +34,18 @@ def by_us(rung: str, count: int) -> None:
         say(*before)
 
 
+async def by_supervisor(count: int) -> None:
+    """Its own thread counts as well."""
+    threads = status("Threads")
+    async with Supervisor() as supervisor:
+        await (await supervisor.spawn(["true"])).wait()
+        rss = status("VmRSS")
+        processes = [await supervisor.spawn(IDLE, stdin=NULL) for _ in range(count)]
+        say(threads, rss)
+        await supervisor.stop(force=True)
+    del processes
+
+
 async def by_asyncio(count: int) -> None:
     await (await asyncio.create_subprocess_exec("true")).wait()
     before = status("Threads"), status("VmRSS")
@@ -46,8 +59,8 @@ async def by_asyncio(count: int) -> None:
 def main(way: str, count: str) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if way == "asyncio":
-        asyncio.run(by_asyncio(int(count)))
+    if way in ("asyncio", "supervisor"):
+        asyncio.run((by_asyncio if way == "asyncio" else by_supervisor)(int(count)))
     else:
         by_us(way, int(count))
 

@@ -3,10 +3,12 @@
 from collections.abc import Callable
 
 from bench.line import Line
-from bench.rows import death, hopper, kill, many, memory, spawn, start, watch
+from bench.rows import death, hopper, kill, many, memory, scope, spawn, start, task, watch
 
 ROWS: dict[str, Callable[[bool], list[Line]]] = {
     "spawn": spawn.measure,
+    "scope": scope.measure,
+    "task": task.measure,
     "kill": kill.measure,
     "hopper": hopper.measure,
     "death": death.measure,

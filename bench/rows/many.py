@@ -10,6 +10,7 @@ from bench.ending import rungs
 from bench.line import Line
 from bench.safety import safely
 from bench.sampling import tell
+from quell import Supervisor
 from quell.supervise import NULL, Box, Zygote
 
 GRACE = 1.0
@@ -23,7 +24,7 @@ def measure(quick: bool) -> list[Line]:
     peer = safely(by_asyncio, count)
     lines = []
     for rung in (rung for rung in rungs() if rung != "userns"):  # one zygote per box: not for hundreds of boxes
-        for place, stop in (("boxes", in_boxes), ("trees in one box", in_one_box)):
+        for place, stop in WAYS.items():
             tell(f"many: {count} {place}, {rung}")
             built, seconds, confirmed = safely(stop, count, rung)
             says = f"{seconds:.2f} s{'' if confirmed else ', unconfirmed'} (made in {built:.1f} s)"
@@ -110,6 +111,27 @@ def in_one_box(count: int, rung: str) -> tuple[float, float, bool]:
         return asked - began, time.perf_counter() - asked, receipt.confirmed
 
 
+def in_scopes(count: int, rung: str) -> tuple[float, float, bool]:
+    return asyncio.run(by_supervisor(count, rung, True))
+
+
+def in_shared_scopes(count: int, rung: str) -> tuple[float, float, bool]:
+    return asyncio.run(by_supervisor(count, rung, False))
+
+
+async def by_supervisor(count: int, rung: str, box: bool) -> tuple[float, float, bool]:
+    more_files()
+    began = time.perf_counter()
+    async with Supervisor(contain=rung) as supervisor:
+        everything = supervisor.scope("everything")
+        for number in range(count):
+            await everything.scope(str(number), box=box).spawn(command(number), stdin=NULL)
+        await_traps(count)
+        asked = time.perf_counter()
+        receipt = await everything.stop(grace=GRACE)
+        return asked - began, time.perf_counter() - asked, receipt.confirmed
+
+
 def by_asyncio(count: int) -> float:
     async def stop(process: asyncio.subprocess.Process) -> None:
         process.terminate()
@@ -139,3 +161,11 @@ def await_traps(count: int) -> None:
         if names.count("sleep") >= count:
             return
         time.sleep(0.01)
+
+
+WAYS = {
+    "boxes": in_boxes,
+    "trees in one box": in_one_box,
+    "scopes of a supervisor, a box each": in_scopes,
+    "scopes of a supervisor in one box": in_shared_scopes,
+}

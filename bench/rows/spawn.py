@@ -99,9 +99,7 @@ def large(rounds: int) -> list[Line]:
     """With 1 GB of heap, where a fork in the owner's process would copy its page tables."""
     import uvloop
 
-    heap = bytearray(HEAP)
-    for page in range(0, HEAP, PAGE):
-        heap[page] = 1
+    heap = fill_heap()
     rung = rungs()[0]
     with Runner() as plain, Runner(loop_factory=uvloop.new_event_loop) as fast, Zygote(rung) as zygote:
         contenders: dict[str, Contender] = {
@@ -111,11 +109,20 @@ def large(rounds: int) -> list[Line]:
             "reused": in_box(zygote.box()),
         }
         samples = take_turns("spawn with 1 GB of heap", contenders, rounds, pause=PAUSE)
+    heap.clear()
     return [
         compared(f"spawn with 1 GB of heap, {name}, {rung}", samples, ours, peer, SPAWN)
         for ours, name in (("new", "a new box from the pool"), ("reused", "a reused box"))
         for peer in ("asyncio", "uvloop")
     ]
+
+
+def fill_heap() -> bytearray:
+    """Memory of which every page is there."""
+    heap = bytearray(HEAP)
+    for page in range(0, HEAP, PAGE):
+        heap[page] = 1
+    return heap
 
 
 def rates(rounds: int) -> list[Line]:

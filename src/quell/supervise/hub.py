@@ -7,6 +7,7 @@ supervisor's thread can take over from an event loop that does not turn (H25).
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import select
 import threading
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from .box import Box
 from .zygote import Zygote
 
+_NOBODY = contextvars.Context()  # asyncio holds a cancelled clock for a while, with its context: no scope's
 _SLACK = 0.01  # seconds after a box's deadline at which it is looked at
 
 
@@ -29,7 +31,7 @@ class Hub:
         self._fds: dict[Box, dict[int, int]] = {}  # what each box waits for
         self._ended: dict[Box, Callable[[], object]] = {}
         self._watched: dict[Box, Callable[[], object]] = {}
-        self._due: dict[Box, float] = {}  # when, by the loop's clock, it is looked at though nothing arrives
+        self._due: dict[Box, asyncio.TimerHandle] = {}  # when a box is looked at though nothing arrives
         self._touched: set[Box] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -149,14 +151,16 @@ class Hub:
         """A box that is late must be looked at though nothing arrives."""
         assert self._loop is not None
         due = self._loop.time() + left + _SLACK
-        if box not in self._due or due < self._due[box] - _SLACK:
-            self._due[box] = due
-            self._loop.call_at(due, self._is_due, box, due)
+        clock = self._due.get(box)
+        if box not in self._fds or (clock is not None and due >= clock.when() - _SLACK):
+            return
+        if clock is not None:
+            clock.cancel()
+        self._due[box] = self._loop.call_at(due, self._is_due, box, context=_NOBODY)
 
-    def _is_due(self, box: Box, due: float) -> None:
-        if self._due.get(box) == due:
-            del self._due[box]
-            self.look(box)
+    def _is_due(self, box: Box) -> None:
+        self._due.pop(box, None)
+        self.look(box)
 
     def drop(self, box: Box) -> None:
         """Do not attend to a box any more."""
@@ -165,7 +169,9 @@ class Hub:
             self._forget(fd)
         self._ended.pop(box, None)
         self._watched.pop(box, None)
-        self._due.pop(box, None)
+        clock = self._due.pop(box, None)
+        if clock is not None:
+            self.in_loop(clock.cancel)  # H09: else it holds the box, and all that was in it, until its time
         self._touched.discard(box)
         box.changed = None
 

@@ -45,8 +45,13 @@ class Factory:
     def __init__(self, before: Callable[..., Any] | None) -> None:
         self.before = before
         self.users = 0
+        self.plain: Callable[..., Any] = before or _plain
         self.make = _factory(before)
         self.make.owning = self  # type: ignore[attr-defined]  # how the next supervisor on this loop finds it
+
+
+def _plain(loop: asyncio.AbstractEventLoop, coroutine: Any, **options: Any) -> AnyTask:
+    return asyncio.Task(coroutine, loop=loop, **options)
 
 
 def _factory(before: Callable[..., Any] | None) -> Callable[..., AnyTask]:

@@ -10,6 +10,8 @@ from .errand import Errand, Fact
 from .hub import Hub
 from .receipt import Receipt
 
+REFILL_AFTER = 0.002  # seconds: the news of a short command's end is not kept waiting for it
+
 
 class Place:
     """One box at a time. Where its keeper was killed, the next command gets a new box, which is another one (H06)."""
@@ -85,7 +87,7 @@ class Place:
         """Have boxes made ahead, after whoever waits for this one has gone on."""
         if not self._refilling:
             self._refilling = True
-            self._loop.call_soon(self._refill)
+            self._loop.call_later(REFILL_AFTER, self._refill)
 
     def _refill(self) -> None:
         self._refilling = False

@@ -226,9 +226,15 @@ class Scope:
     def _make(self, coroutine: Coroutine[Any, Any, T], name: str | None) -> asyncio.Task[T]:
         context = contextvars.copy_context()
         context.run(CURRENT.set, self)
-        task = self._shared.loop.create_task(coroutine, name=name, context=context)
-        self.helpers.discard(task)  # the factory took it for one of somebody inside
-        return task
+        loop, factory = self._shared.loop, self._shared.factory
+        if factory is None or loop.get_task_factory() is not factory.make:
+            task = loop.create_task(coroutine, name=name, context=context)
+            self.helpers.discard(task)  # the factory took it for one of somebody inside
+            return task
+        own: asyncio.Task[T] = factory.plain(loop, coroutine, context=context)  # ours need not find what we make
+        if name is not None:
+            own.set_name(name)
+        return own
 
     def _begin_stop(self, reason: str, grace: float | None, force: bool) -> Fact[Receipt]:
         stop = self.plan_stop(reason, grace, force)

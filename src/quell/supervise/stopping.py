@@ -139,9 +139,12 @@ class Stop:
 
     def _left(self, scopes: list[Scope]) -> list[AnyTask]:
         listed = {task for scope in scopes for task in scope.members() if not task.done()}
-        closing = {one.task for scope in scopes for one in scope.closers if one.task is not None}
-        known = listed.union(closing, *(scope.hosts for scope in scopes))
-        return [*listed, *strays(self._loop, scopes, known)]
+        if scopes[-1] is not self.scope:
+            return list(listed)
+        # A sweep looks at every task of the loop: once for all scopes, not for each (H24).
+        known = {task for scope in self.everyone for task in (*scope.members(), *scope.hosts)}
+        known.update(one.task for scope in self.everyone for one in scope.closers if one.task is not None)
+        return [*listed, *strays(self._loop, set(self.everyone), known)]
 
     async def _gone(self, tasks: Iterable[AnyTask], until: float) -> None:
         """Until these have ended, or this time has come, or the stop is forced."""
