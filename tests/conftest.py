@@ -1,24 +1,15 @@
-"""Every test has its own state directory, leaves no child and no open file behind, and is never skipped in CI."""
+"""Every test has its own state directory, and is never skipped in CI. The census around each is our own plugin's."""
 
-import gc
 import os
 import signal
 import sysconfig
-import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
 
 ALLOWED_SKIPS: dict[str, str] = {}
 """Node ids that may be skipped where skips are failures, each with its reason. None now."""
-
-SETTLE = 2.0
-"""Seconds that what a test started may take to be reaped and closed (asyncio reaps in a thread on 3.11)."""
-
-Census = dict[str, str]
-"""What this process owns now: each child and each open file, with what is known of it."""
-
 
 def pytest_configure() -> None:
     """What we were started with ignored (nohup, a script's `&`) would be ignored by all that the tests start."""
@@ -63,66 +54,8 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
     return report
 
 
-def census() -> Census:
-    """The children and the open files of this process."""
-    return children() | open_files()
-
-
-def children() -> Census:
-    found: Census = {}
-    for task in _list("/proc/self/task"):
-        for pid in _read(f"/proc/self/task/{task}/children").split():
-            found[f"child {pid}"] = _read(f"/proc/{pid}/cmdline").replace("\0", " ").strip() or "ended, never reaped"
-    return found
-
-
-def open_files() -> Census:
-    found: Census = {}
-    for number in _list("/proc/self/fd"):
-        try:
-            target = os.readlink(f"/proc/self/fd/{number}")
-        except FileNotFoundError:  # the listing's own
-            continue
-        found[f"fd {number} of {target}"] = "still open"
-    return found
-
-
-def leaked(before: Census, bound: float = SETTLE) -> list[str]:
-    """What is here now and was not `before`, once it has had `bound` seconds to go."""
-    end = time.monotonic() + bound
-    while True:
-        new = [f"{name}: {what}" for name, what in census().items() if name not in before]
-        if not new or time.monotonic() > end:
-            return new
-        gc.collect()
-        time.sleep(0.01)
-
-
-def _list(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except FileNotFoundError:  # no Linux: no census
-        return []
-
-
-def _read(path: str) -> str:
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
-    except (FileNotFoundError, ProcessLookupError):
-        return ""
-
-
 @pytest.fixture(autouse=True)
-def leak_census() -> Iterator[None]:
-    before = census()
-    yield
-    if left := leaked(before):
-        pytest.fail("the test left behind:\n  " + "\n  ".join(left), pytrace=False)
-
-
-@pytest.fixture(autouse=True)
-def state_dir(leak_census: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state_dir(leak_census: object, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty state directory of the test's own, named to every quell that it starts."""
     folder = tmp_path_factory.mktemp("state")
     monkeypatch.setenv("QUELL_STATE_DIR", str(folder))

@@ -151,6 +151,32 @@ def test_nothing_starts_in_a_scope_that_is_stopping_or_stopped(run: Run) -> None
     run(body)
 
 
+def test_a_block_inside_a_scope_that_is_stopped_does_not_wait_for_its_own_stop(run: Run) -> None:
+    """H02: the outer stop waits for the task, so the task must not wait for the stop."""
+
+    async def body(sup: quell.Supervisor) -> None:
+        outer = sup.scope("outer")
+        inside = asyncio.Event()
+
+        async def member() -> None:
+            async with outer.scope("inner") as inner:
+                await inner.spawn(["sleep", "60"])
+                inside.set()
+                await asyncio.sleep(60)
+
+        async def own() -> None:
+            async with outer:
+                await asyncio.sleep(60)
+
+        tasks = [outer.task(member()), outer.task(own())]
+        await inside.wait()
+        receipt = await outer.stop()
+        assert receipt.confirmed, receipt.sentence()
+        assert receipt.phases["tasks"] < 0.2 and all(task.cancelled() for task in tasks)
+
+    run(body)
+
+
 def test_scopes_nest_and_the_inner_ends_first(run: Run) -> None:
     async def body(sup: quell.Supervisor) -> None:
         order: list[str] = []

@@ -7,8 +7,7 @@ import pytest
 
 import quell
 from quell.errors import QuellError
-from quell.testing import Faults
-from quell.testing.census import census
+from quell.testing import Faults, census
 from quell.testing.faults import KINDS
 
 from .conftest import gone, own_cgroups, rungs, until

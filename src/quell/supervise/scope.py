@@ -174,7 +174,10 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave_block()
-        receipt = await self._begin_stop("end of block" if kind is None else kind.__name__, None, False).insist()
+        done = self._begin_stop("end of block" if kind is None else kind.__name__, None, False)
+        if self.stopping is not None and self.stopping.is_about(asyncio.current_task()):
+            return  # an outer stop, which waits for this very task: it must not wait for the stop
+        receipt = await done.insist()
         if not receipt.confirmed:
             _log.error("scope %s: %s", self.path or "/", receipt.sentence())
 

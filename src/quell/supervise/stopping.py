@@ -76,6 +76,13 @@ class Stop:
         scope.stopping = self
         self.everyone.append(scope)
 
+    def is_about(self, task: AnyTask | None) -> bool:
+        """Whether this task is one of those that it ends."""
+        return any(
+            task in scope.roots or task in scope.helpers or any(one.task is task for one in scope.closers)
+            for scope in self.everyone
+        )
+
     # -- the course: in the loop
 
     def start(self) -> None:

@@ -10,20 +10,20 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .cancelling import Coverage, LeakFound, cancel_everywhere
-    from .census import Census, Leak, census
+    from .counting import Census, Leak, census
     from .faults import Faults
     from .origins import tracking
 
 __all__ = ["Census", "Coverage", "Faults", "Leak", "LeakFound", "cancel_everywhere", "census", "tracking"]
 
 _LATER = {
-    "Census": "census",
+    "Census": "counting",
     "Coverage": "cancelling",
     "Faults": "faults",
-    "Leak": "census",
+    "Leak": "counting",
     "LeakFound": "cancelling",
     "cancel_everywhere": "cancelling",
-    "census": "census",
+    "census": "counting",
     "tracking": "origins",
 }
 

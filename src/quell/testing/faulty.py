@@ -59,8 +59,9 @@ def plant(tally: Tally) -> Patches:
             holder, name = call.split(".")
             if holder in ("os", "_socket", "_posixsubprocess"):
                 old = getattr(importlib.import_module(holder), name, None)
-                if old is not None:
+                while old is not None:  # where others have wrapped it, some names still have what is inside
                     swaps.append((old, _counted(tally, call, old)))
+                    old = getattr(old, "__wrapped__", None)
         if not holders.isdisjoint(("io", "file")):
             swaps.append((io.open, _opening(tally, io.open)))
         if "socket" in holders:

@@ -17,7 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .census import Census
+    from .counting import Census
 
 NAME = "leak_census"
 
@@ -70,7 +70,7 @@ def _place(item: pytest.Function) -> int:
 @pytest.fixture
 def leak_census(request: pytest.FixtureRequest) -> Iterator[Census]:
     """What there was before the test. The test fails if there is more after it."""
-    from .census import KINDS, SETTLE, census, tracking
+    from .counting import KINDS, SETTLE, census, tracking
 
     mark = request.node.get_closest_marker(NAME)
     asked: dict[str, Any] = dict(mark.kwargs) if mark is not None else {}
@@ -83,6 +83,9 @@ def leak_census(request: pytest.FixtureRequest) -> Iterator[Census]:
     if settle is None:
         settle = float(ini(f"{NAME}_settle") or SETTLE)
     of_test = [ignore] if isinstance(ignore, str) or callable(ignore) else ignore
+    if not kinds:
+        yield census(kinds)
+        return
     with tracking(settle):
         before = census(kinds, [*ini(f"{NAME}_ignore"), *of_test])
         yield before

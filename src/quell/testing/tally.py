@@ -131,17 +131,22 @@ def _asker() -> FrameType | None:
     None for an import, whose calls depend on what was cached.
     """
     frame: FrameType | None = sys._getframe()
-    while frame is not None and frame.f_globals.get("__package__") == __package__:
+    while frame is not None and _is_ours(frame):
         frame = frame.f_back
     if frame is None or frame.f_code.co_filename.startswith("<frozen importlib"):
         return None
     asker: FrameType | None = frame
-    while asker is not None and _in_library(asker.f_code.co_filename):
+    while asker is not None and (_is_ours(asker) or _is_library(asker)):
         asker = asker.f_back
     return asker or frame
 
 
-def _in_library(file: str) -> bool:
+def _is_ours(frame: FrameType) -> bool:
+    return frame.f_globals.get("__package__") == __package__
+
+
+def _is_library(frame: FrameType) -> bool:
+    file = frame.f_code.co_filename
     return file.startswith(("<frozen", _LIBRARY)) and "-packages/" not in file
 
 

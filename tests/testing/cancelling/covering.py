@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from quell.testing.cancelling import Coverage, cancel_everywhere
-from quell.testing.census import KINDS
+from quell.testing.counting import KINDS
 
 Cover = Callable[..., Coverage]
 Run = Callable[[Any], Awaitable[Any]]

@@ -11,7 +11,7 @@ from ..origins import rank
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..census import Leak
+    from ..counting import Leak
 
     Kind = Literal["leak", "hang", "swallowed", "failed"]
 

@@ -15,7 +15,7 @@ import gc
 from typing import TYPE_CHECKING, Any
 
 from ...errors import UsageError
-from ..census import KINDS, census, tracking
+from ..counting import KINDS, census, tracking
 from . import reproduce
 from .coverage import Coverage, LeakFound
 from .search import Search
@@ -25,7 +25,7 @@ from .trial import Scenario, Terms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from ..census import Ignore
+    from ..counting import Ignore
     from .steps import LoopFactory
 
 BUDGET = 30.0
@@ -68,6 +68,7 @@ def cancel_everywhere(
     only the garbage collector closed. `LeakFound` is raised if anything was found; its text has the line, and the
     command to see it again.
     """
+    __tracebackhide__ = True  # pytest shows what was found, not this function
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()
         raise UsageError("cancel_everywhere makes event loops of its own: call it from a function that is not async")

@@ -11,7 +11,7 @@ import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from ..census import Leak
+from ..counting import Leak
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -20,7 +20,7 @@ from .target import Target, Targeted
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ..census import Census, Leak
+    from ..counting import Census, Leak
     from .coverage import Kind, Moment
     from .steps import LoopFactory
 
