@@ -11,6 +11,7 @@ import pytest
 ALLOWED_SKIPS: dict[str, str] = {}
 """Node ids that may be skipped where skips are failures, each with its reason. None now."""
 
+
 def pytest_configure() -> None:
     """What we were started with ignored (nohup, a script's `&`) would be ignored by all that the tests start."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGTSTP, signal.SIGCHLD):

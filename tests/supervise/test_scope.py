@@ -399,6 +399,8 @@ def test_bad_input_is_answered_by_a_sentence(run: Run) -> None:
             await sup.spawn(["no-such-command"])
         with pytest.raises(quell.SpawnError, match="could not be started"):
             await sup.spawn(["true", "a\0b"])
+        with pytest.raises(quell.SpawnError, match="true: could not be started: its working directory /nowhere cannot"):
+            await sup.spawn(["true"], cwd="/nowhere")
         with pytest.raises(quell.UsageError, match="a scope needs a name"):
             sup.scope("a/b")
         assert not sup.processes

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 TIMED_OUT, OURS, UNCONFIRMED = 124, 125, 1
+_LOST, _FAILED = ("keeper died", "zygote died"), "keeper failed"  # reasons of receipts that are not the command's
 RECONCILE_LIMIT = 0.2  # seconds that a start waits for what a crash left to be gone
 SAME = 0.05  # seconds: two stop signals closer than this are one that `timeout` sent to quell and to its group
 
@@ -209,8 +210,10 @@ class Exec:
         code = self._code(receipt)
         if not receipt.confirmed:
             _say(receipt.sentence(), code)
-        elif receipt.reason in ("keeper died", "zygote died"):
+        elif receipt.reason in _LOST:
             _say(f"the {receipt.reason.split()[0]} was killed, so the command was ended; nothing of it is left", code)
+        elif receipt.reason.startswith(_FAILED):
+            _say(f"the {receipt.reason}, so the command was ended; nothing of it is left", code)
         elif receipt.reason == "exit" and receipt.signalled and not self._options.quiet:
             name = os.path.basename(self._options.command[0])
             count = f"{receipt.signalled} process{'' if receipt.signalled == 1 else 'es'}"
@@ -228,7 +231,7 @@ class Exec:
         if self._timed_out:
             return TIMED_OUT
         if receipt.exit is None:
-            return OURS if receipt.reason in ("keeper died", "zygote died") else 128 + signal.SIGKILL
+            return OURS if receipt.reason in _LOST or receipt.reason.startswith(_FAILED) else 128 + signal.SIGKILL
         return receipt.exit["code"] if "code" in receipt.exit else 128 + receipt.exit["signal"]
 
 

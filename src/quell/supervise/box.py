@@ -134,7 +134,8 @@ class Box:
             if tree.failure is not None:
                 raise tree.failure
             if not tree.started:
-                raise BoxLostError("the box ended before the command started", self.receipt)
+                why = self.receipt.reason if self.receipt else "unknown"
+                raise BoxLostError(f"the box ended before the command started: {why}", self.receipt)
             tree.take(streams)
             self._with_streams[tree.ident] = tree
         self._zygote.refill()
@@ -206,7 +207,7 @@ class Box:
 
     def abandon(self) -> None:
         """Let go without waiting: the zygote ends what is left."""
-        if not self._count:  # there was never a command in it
+        if not self._trees:  # there is no command in it: none was asked for, or the keeper saw the last of each
             if self._cgroup:
                 remove_cgroup(self._cgroup)
             if self._entry:
@@ -252,6 +253,8 @@ class Box:
 
     def wait_left(self) -> float | None:
         """Seconds until `handle` must be called even if nothing arrives."""
+        if self.keeper and self._link.closed and (self._zygote.line.closed or self._died is not None):
+            return 0.0  # a word of ours failed, and told us: nothing else will
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
 
     def pump(self, seconds: float | None) -> None:
@@ -277,7 +280,8 @@ class Box:
         """
         if self.over():
             return
-        if ready is None or not ready.isdisjoint((self._zygote.line.fileno(), self._zygote.end)):
+        lost = self._zygote.line.closed  # maybe by a failed word of ours: nothing arrives for that
+        if ready is None or lost or not ready.isdisjoint((self._zygote.line.fileno(), self._zygote.end)):
             self._zygote.handle()
         # Asked before: what it said is there to be read.
         ended = self._keeper_ended() if ready is None else self._keeper_end in ready
@@ -390,9 +394,13 @@ class Box:
 
     def _seen_alive(self) -> dict[int, list[str]]:
         """Without a word from keeper or zygote: whom of the box we can see ourselves."""
-        proc = Proc()
+        running = {tree.pid: tree.argv for tree in self._trees.values() if tree.pid and not tree.ended}
         try:
-            roots = [tree.pid for tree in self._trees.values() if tree.pid and not tree.ended and proc.alive(tree.pid)]
+            proc = Proc()
+        except OSError:  # no descriptor to look with: who was not seen to end is not gone (H17)
+            return running
+        try:
+            roots = [pid for pid in running if proc.alive(pid)]
             below = [one for root in (self.keeper, *roots) for one in proc.see(root)]
             return {**{pid: proc.argv(pid) for pid in roots}, **{one.pid: one.argv for one in below}}
         finally:

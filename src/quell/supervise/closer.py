@@ -27,9 +27,6 @@ class Closer:
             async with self._manager as value:
                 self.entered.tell(value)
                 await self._released.wait()
-        except asyncio.CancelledError as error:
-            self.entered.fail(error)
-            raise
         except Exception as error:  # noqa: BLE001  a boundary: told to the asker, or on the receipt of the stop
             self.error = error
             self.entered.fail(error)

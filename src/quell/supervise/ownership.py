@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import gc
 import sys
 import threading
@@ -46,7 +47,7 @@ class Factory:
         self.before = before
         self.users = 0
         self.plain: Callable[..., Any] = before or _plain
-        self.make = _factory(before)
+        self.make = _eager(before) if before is not None and _is_eager(before) else _factory(before)
         self.make.owning = self  # type: ignore[attr-defined]  # how the next supervisor on this loop finds it
 
 
@@ -65,6 +66,8 @@ def _factory(before: Callable[..., Any] | None) -> Callable[..., AnyTask]:
             owner = context.get(CURRENT)
             options["context"] = context
         late = owner is not None and owner.over
+        if late:
+            options.pop("eager_start", None)
         task: AnyTask
         if before is None or late:
             task = task_of(coroutine, loop=loop, **options)
@@ -81,11 +84,30 @@ def _factory(before: Callable[..., Any] | None) -> Callable[..., AnyTask]:
     return make
 
 
+def _is_eager(factory: Callable[..., Any]) -> bool:
+    """Whether asyncio made it, by `create_eager_task_factory`."""
+    eager = getattr(asyncio, "eager_task_factory", None)  # 3.12
+    return eager is not None and getattr(factory, "__code__", None) is eager.__code__
+
+
+def _eager(before: Any) -> Callable[..., AnyTask]:
+    """One of asyncio's own make, by which anyio knows that it must start its own tasks otherwise."""
+    own = _factory(lambda loop, coroutine, **options: inner(coroutine, loop=loop, **options))
+    inner = before.__closure__[0].cell_contents  # the constructor that the factory before was made with
+
+    def constructor(coroutine: Any, *, loop: asyncio.AbstractEventLoop, **options: Any) -> AnyTask:
+        return own(loop, coroutine, **options)
+
+    make: Callable[..., AnyTask] = asyncio.create_eager_task_factory(constructor)  # type: ignore[attr-defined]  # 3.12
+    return make
+
+
 def install(loop: asyncio.AbstractEventLoop) -> Factory:
     """Own the tasks of this loop from now on. Several supervisors share one factory."""
     present = loop.get_task_factory()
-    factory: Factory = getattr(present, "owning", None) or Factory(present)
-    if factory.make is not present:
+    factory: Factory | None = getattr(present, "owning", None)
+    if factory is None or factory.make is not present:  # none of ours, or a wrapper that looks like ours
+        factory = Factory(present)
         loop.set_task_factory(factory.make)
     factory.users += 1
     return factory
@@ -130,7 +152,10 @@ class Job:
     """One call that the loop's executor runs for a scope."""
 
     def __init__(self, call: Callable[..., Any]) -> None:
-        self.name = getattr(call, "__qualname__", None) or getattr(call, "func", call).__class__.__qualname__
+        while isinstance(call, functools.partial):  # `asyncio.to_thread` hands over one of Context.run
+            bound = getattr(call.func, "__self__", None)
+            call = call.args[0] if type(bound) is contextvars.Context else call.func
+        self.name: str = getattr(call, "__qualname__", None) or type(call).__qualname__
         self.thread: int | None = None
         self.future: Future[Any] | None = None
 
@@ -142,26 +167,42 @@ class Job:
 class Executor(ThreadPoolExecutor):
     """The loop's default executor: what a scope runs in a thread is on the scope's list (H26)."""
 
+    def __init__(self, inner: ThreadPoolExecutor | None) -> None:
+        super().__init__(thread_name_prefix="asyncio")
+        self._inner = inner  # the loop's before: its threads go on doing the work
+
     def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        submit = super().submit if self._inner is None else self._inner.submit
         owner = CURRENT.get()
         if owner is None:
-            return super().submit(call, *args, **kwargs)
-        inner = getattr(call, "args", None)  # `asyncio.to_thread` hands over a partial of Context.run
-        job = Job(inner[0] if inner and callable(inner[0]) else call)
+            return submit(call, *args, **kwargs)
+        if owner.over:
+            refused: Future[T] = Future()
+            refused.cancel()
+            return refused
+        job = Job(call)
+        context = contextvars.Context()  # so that a task which the thread asks the loop for is the scope's too
+        context.run(CURRENT.set, owner)
 
         def run() -> T:
             job.thread = threading.get_ident()
-            return call(*args, **kwargs)
+            return context.run(call, *args, **kwargs)
 
-        job.future = super().submit(run)
+        job.future = submit(run)
         owner.adopt_thread(job)
         return job.future
 
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        if self._inner is not None:
+            self._inner.shutdown(wait, cancel_futures=cancel_futures)
+        super().shutdown(wait, cancel_futures=cancel_futures)
+
 
 def own_threads(loop: asyncio.AbstractEventLoop) -> None:
-    """Have the loop's threads owned, unless it was given an executor by somebody else before."""
-    if getattr(loop, "_default_executor", None) is None:
-        loop.set_default_executor(Executor(thread_name_prefix="asyncio"))
+    """Have the loop's threads owned. uvloop does not tell of an executor that it was given before."""
+    present = getattr(loop, "_default_executor", None)
+    if not isinstance(present, Executor):
+        loop.set_default_executor(Executor(present))
 
 
 def foreign_threads(owners: Collection[Owner], known: Collection[int | None]) -> Iterator[tuple[str, str]]:

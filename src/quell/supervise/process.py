@@ -354,6 +354,7 @@ def _members(seen: list[tuple[int, list[str]]] | None, root: int) -> list[Member
         if seen is None:  # its keeper does not answer: what can be seen from here
             seen = [(pid, proc.argv(pid)) for pid in (root, *proc.descendants(root))]
         for pid, argv in sorted(seen, key=lambda one: one[0] != root):
+            argv = argv or proc.argv(pid) or ["?"]  # it was about to become another program
             usage = proc.usage(pid)
             if usage is not None:
                 ticks, pages, start = usage

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 VERSION = 1
+_NAMED = 10  # of a kind, in a sentence; the receipt has them all
 PARTS = ("tasks", "closers", "requests", "threads")
 
 
@@ -112,13 +113,18 @@ class Receipt:
         """Whoever would not end, in words, for a person."""
         names = {one.pid: " ".join(one.argv or ["?"]) for one in self.processes}
         listed = [f"{pid} ({names.get(pid, '?')[:60]})" for pid in self.survivors]
-        said = [_count(len(listed), "process", "processes") + f": {', '.join(listed)}"] if listed else []
+        said = [f"{_count(len(listed), 'process', 'processes')}: {_few(listed)}"] if listed else []
         for word in PARTS:
             left = [one for one in getattr(self, word) if one.end == "alive"]
             if left:
-                lines = ", ".join(f"{one.name} at {one.where}" if one.where else one.name for one in left)
-                said.append(f"{_count(len(left), word[:-1], word)}: {lines}")
+                lines = [f"{one.name} at {one.where}" if one.where else one.name for one in left]
+                said.append(f"{_count(len(left), word[:-1], word)}: {_few(lines)}")
         return f"unconfirmed: {'; '.join(said) or '0 processes would not end: unknown'}"
+
+
+def _few(lines: list[str]) -> str:
+    more = f" and {len(lines) - _NAMED} more" if len(lines) > _NAMED else ""
+    return ", ".join(lines[:_NAMED]) + more
 
 
 def _count(number: int, one: str, many: str) -> str:

@@ -142,7 +142,7 @@ class Scope:
         closer = Closer(self._shared.loop, manager)
         self.closers.append(closer)  # owned before it exists
         closer.task = self._make(closer.hold(), f"closer of {closer.name}")
-        closer.task.add_done_callback(lambda _: self.closers.remove(closer))
+        closer.task.add_done_callback(lambda _: self._forget_closer(closer))
         try:
             value: T = await closer.entered.wait()
         except asyncio.CancelledError:
@@ -155,6 +155,10 @@ class Scope:
 
         Cancelling the asker changes nothing. A task of this scope may ask too: it is cancelled like the others.
         """
+        if self._is_stopping_me():
+            if force:
+                self._begin_stop(reason, grace, force)
+            raise asyncio.CancelledError("its scope is stopping")  # again: who waits here would hold the stop up
         return await self._begin_stop(reason, grace, force).wait()
 
     async def stopped(self) -> Receipt:
@@ -174,9 +178,10 @@ class Scope:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._leave_block()
+        if self._is_stopping_me():
+            return  # that stop waits for this very task: the task must not wait for the stop
+        self._spare(asyncio.current_task())  # it may be another task than the one that entered
         done = self._begin_stop("end of block" if kind is None else kind.__name__, None, False)
-        if self.stopping is not None and self.stopping.is_about(asyncio.current_task()):
-            return  # an outer stop, which waits for this very task: it must not wait for the stop
         receipt = await done.insist()
         if not receipt.confirmed:
             _log.error("scope %s: %s", self.path or "/", receipt.sentence())
@@ -198,6 +203,16 @@ class Scope:
 
     def members(self) -> set[AnyTask]:
         return self.roots | self.helpers
+
+    def knows(self, task: AnyTask) -> bool:
+        return task in self.roots or task in self.helpers or task in self.hosts or self._closes(task)
+
+    def _closes(self, task: AnyTask) -> bool:
+        return any(one.task is task for one in self.closers)
+
+    def owns(self, task: AnyTask) -> bool:
+        """Whether it ends with this scope."""
+        return task in self.roots or task in self.helpers or self._closes(task)
 
     def requests(self) -> Iterator[str]:
         """What was asked for and is not there yet."""
@@ -259,14 +274,33 @@ class Scope:
             stop.force()
         return stop
 
+    def _is_stopping_me(self) -> bool:
+        """Whether a stop is under way that ends the task which asks."""
+        stop = self.stopping
+        return stop is not None and not self.over and stop.is_about(asyncio.current_task())
+
+    def _forget_closer(self, closer: Closer) -> None:
+        self.closers.remove(closer)
+        closer.entered.fail(ScopeStoppedError(f"{closer.name} was not entered: it was stopped before"))
+
     def _forget_process(self, process: Process) -> None:
         self.processes.pop(process, None)
 
     def _take_block(self) -> None:
-        host = asyncio.current_task()
+        host, owner = asyncio.current_task(), CURRENT.get()
+        if host is not None and isinstance(owner, Scope) and not owner.knows(host):
+            owner.helpers.add(host)  # made around the factory; from now on its context names this scope
+            host.add_done_callback(owner.drop_helper)
         if host is not None:
             self.hosts.add(host)
         self._token = CURRENT.set(self)
+
+    def _spare(self, leaver: AnyTask | None) -> None:
+        """Who leaves the block waits for the stop, so the stop must not wait for it."""
+        if leaver is not None:
+            self.hosts.add(leaver)
+            self.helpers.discard(leaver)
+            self.roots.discard(leaver)
 
     def _leave_block(self) -> None:
         if self._token is not None:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 LOOP_LIMIT = 0.5  # seconds for the loop to take up a stop that came from outside, before the thread goes ahead
 SLACK = 0.25  # seconds past the time at which the loop would have asked the trees itself
 CLOSE_LEAST = 0.5  # seconds that closers have when tasks that would not end have used up the time
+_TICK = 0.005  # seconds between two looks at threads that are not ours
 LAST_LOOK = 0.5  # seconds that tasks and threads have to end once no process holds them any more
 
 Part = dict[str, Any]
@@ -78,10 +79,7 @@ class Stop:
 
     def is_about(self, task: AnyTask | None) -> bool:
         """Whether this task is one of those that it ends."""
-        return any(
-            task in scope.roots or task in scope.helpers or any(one.task is task for one in scope.closers)
-            for scope in self.everyone
-        )
+        return task is not None and any(scope.owns(task) for scope in self.everyone)
 
     # -- the course: in the loop
 
@@ -129,7 +127,7 @@ class Stop:
 
     def _cancel(self, tasks: Iterable[AnyTask]) -> None:
         for task in tasks:
-            self._tasks.setdefault(task, task.get_name())
+            self._tasks.setdefault(task, _name(task))
             task.cancel(f"the scope {self.scope.path} is stopped: {self.reason}")
 
     async def _ask_the_rest(self, scopes: list[Scope]) -> None:
@@ -148,10 +146,13 @@ class Stop:
         listed = {task for scope in scopes for task in scope.members() if not task.done()}
         if scopes[-1] is not self.scope:
             return list(listed)
-        # A sweep looks at every task of the loop: once for all scopes, not for each (H24).
-        known = {task for scope in self.everyone for task in (*scope.members(), *scope.hosts)}
-        known.update(one.task for scope in self.everyone for one in scope.closers if one.task is not None)
-        return [*listed, *strays(self._loop, set(self.everyone), known)]
+        # A sweep asks every task of the loop that no scope knows for its context: once, not for each scope (H24).
+        return [*listed, *strays(self._loop, set(self.everyone), self._known(_root(self.scope)))]
+
+    def _known(self, scope: Scope) -> set[AnyTask]:
+        """The tasks of all scopes, those that live on among them."""
+        known = {*scope.members(), *scope.hosts, *(one.task for one in scope.closers if one.task is not None)}
+        return known.union(*(self._known(child) for child in scope.nested()))
 
     async def _gone(self, tasks: Iterable[AnyTask], until: float) -> None:
         """Until these have ended, or this time has come, or the stop is forced."""
@@ -203,7 +204,7 @@ class Stop:
         await self._gone([*left, *closing], until)
         for task in closing:
             task.cancel()  # it had its time: this is so that it ends some day, not so that it is seen to
-        self._threads = [job for scope in self.everyone for job in scope.threads]
+        self._threads = [job for scope in self.everyone for job in list(scope.threads)]
         waiting = {job for job in self._threads if job.future is not None and not job.future.cancel()}
         over: Fact[None] = Fact(self._loop)
 
@@ -217,6 +218,9 @@ class Stop:
             job.future.add_done_callback(partial(self._in_loop, ended, job))
         if waiting and (seconds := until - time.monotonic()) > 0:
             await self._until(over, seconds)
+        while time.monotonic() < until and any(foreign_threads(self.everyone, [job.thread for job in self._threads])):
+            await self._until(Fact(self._loop), _TICK)  # nothing tells when such a thread ends
+        self._cancel(self._left(self.everyone))  # born of the last cancel: named, if it does not end by itself
 
     def _in_loop(self, call: Callable[[Job], None], job: Job, _: object) -> None:
         self._shared.hub.in_loop(lambda: call(job))
@@ -275,7 +279,7 @@ class Stop:
         now = time.monotonic()
         trees = [*self._tree_receipts(), *(other.result.get() for other in self._joined if other.result.known)]
         listed = {task for scope in self.everyone for task in scope.members()}
-        tasks = [_task(task, name) for task, name in {**dict.fromkeys(listed, ""), **self._tasks}.items()]
+        tasks = [_task(task, name) for task, name in {**{one: _name(one) for one in listed}, **self._tasks}.items()]
         if blocked is not None:
             tasks.insert(0, {"name": "the event loop", "end": "alive", "where": where_thread(blocked)})
         closers = [_closer(closer) for closer in self._closers]
@@ -310,27 +314,48 @@ class Stop:
         return [*(one for one in found if one is not None), *lost]
 
     def _running_threads(self, blocked: int | None) -> list[Part]:
-        jobs = self._threads or [job for scope in self.everyone for job in scope.threads]
+        jobs = self._threads or [job for scope in self.everyone for job in list(scope.threads)]
         found = [_job(job) for job in jobs]
         known = [job.thread for job in jobs]
         others = foreign_threads(self.everyone, [*known, blocked])
         return [*found, *({"name": name, "end": "alive", "where": line} for name, line in others)]
 
 
+def _root(scope: Scope) -> Scope:
+    while scope.parent is not None:
+        scope = scope.parent
+    return scope
+
+
+def _name(task: AnyTask) -> str:
+    """What somebody called it, else what it runs (3.13.0 calls some "None")."""
+    name = task.get_name()
+    if not (name == "None" or name.startswith("Task-")):
+        return name
+    return str(getattr(task.get_coro(), "__qualname__", name))
+
+
+def _failure(error: BaseException) -> str:
+    try:
+        return f"failed: {type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001  a boundary: foreign code, and the stop must end
+        return f"failed: {type(error).__name__}"
+
+
 def _task(task: AnyTask, name: str) -> Part:
     if not task.done():
-        return {"name": name or task.get_name(), "end": "alive", "where": where(task)}
+        return {"name": name, "end": "alive", "where": where(task)}
     if task.cancelled():
         return {"name": name, "end": "cancelled"}
     error = task.exception()
-    return {"name": name, "end": "finished" if error is None else f"failed: {type(error).__name__}: {error}"}
+    return {"name": name, "end": "finished" if error is None else _failure(error)}
 
 
 def _closer(closer: Closer) -> Part:
     if closer.task is not None and not closer.task.done():
         return {"name": closer.name, "end": "alive", "where": where(closer.task)}
     if closer.error is not None:
-        return {"name": closer.name, "end": f"failed: {type(closer.error).__name__}: {closer.error}"}
+        return {"name": closer.name, "end": _failure(closer.error)}
     return {"name": closer.name, "end": "cancelled" if closer.task and closer.task.cancelled() else "closed"}
 
 

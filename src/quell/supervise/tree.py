@@ -122,12 +122,13 @@ class Tree:
     def wait(self, timeout: float | None = None) -> dict[str, int] | None:
         """Until the command itself has ended, whoever of its descendants lives on. None if it has not by then."""
         self._box.until(self._settled, timeout)
-        if not self.ended and self._box.receipt is not None:
-            raise BoxLostError("the box ended before the command's status was seen", self._box.receipt)
+        if not self.ended and (self.empty or self._box.over()):
+            whose = "its keeper" if self.empty else "the box"
+            raise BoxLostError(f"{whose} ended before the command's status was seen", self._box.receipt)
         return self.exit
 
     def _settled(self) -> bool:
-        return self.ended or self._box.over()
+        return self.ended or self.empty or self._box.over()
 
     def signal(self, number: int) -> None:
         """Signal the command alone."""

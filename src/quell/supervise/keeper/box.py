@@ -156,7 +156,7 @@ class Keeper:
                 if tree.below:
                     tree.below.send(message)
                 elif tree.running:
-                    os.kill(tree.pid, message["signal"])  # a child of ours that we have not reaped: never a stranger
+                    _signal(tree.pid, message["signal"])  # a child of ours that we have not reaped: never a stranger
             case "stop" if "tree" not in message:
                 self._stop_box(message)
             case "stop" if tree is not None:
@@ -368,3 +368,10 @@ class Keeper:
 def broken(error: Exception) -> Message:
     """What zygote and keepers say before they end because of a fault of their own."""
     return {"op": "broken", "why": str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"}
+
+
+def _signal(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except OSError:  # it became another user's, or there is no such signal
+        return

@@ -41,12 +41,19 @@ def launch(spec: Mapping[str, Any], fds: list[int], inherited_env: Mapping[bytes
     umask = os.umask(spec["umask"]) if spec.get("umask") is not None else None
     try:
         if spec.get("cwd") is not None:
-            os.chdir(spec["cwd"])
+            _enter(spec["cwd"])
         start = _fork_exec if spec.get("rlimits") or spec.get("nice") else _spawn
         return _first_that_starts(start, argv, env, spec, fds)
     finally:
         if umask is not None:
             os.umask(umask)
+
+
+def _enter(folder: str) -> None:
+    try:
+        os.chdir(folder)
+    except OSError as error:  # not as it is: "no such file" would be taken for the command's
+        raise OSError(errno.EINVAL, f"its working directory {folder} cannot be entered: {error.strerror}") from None
 
 
 def _first_that_starts(start: Any, argv: list[bytes], env: Mapping[bytes, bytes], spec: Any, fds: list[int]) -> int:
