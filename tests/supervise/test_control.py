@@ -215,7 +215,7 @@ asyncio.run(main())
 
 
 def test_the_lock_dies_with_its_holder(tmp_path: Path) -> None:
-    """H51, H23: kill -9 leaves neither process nor lock, though a forked child holds every descriptor."""
+    """H51, H23, H62: kill -9 leaves neither process nor lock, though a forked child holds every descriptor."""
     holder = subprocess.Popen([sys.executable, "-c", HOLDER, str(tmp_path)], stdout=subprocess.PIPE)
     assert holder.stdout is not None
     child, tree = map(int, holder.stdout.readline().split())

@@ -33,7 +33,7 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("presses", [1, 2, 3, 6])
 def test_ctrl_c_again_and_again_leaves_nothing_and_ends(presses: int) -> None:
-    """H22, H02: a second interrupt raises in the middle of whatever runs, our own clean-up included."""
+    """H22, H61: a second interrupt raises in the middle of whatever runs, our own clean-up included."""
     rhythm = random.Random(presses)
     for _ in range(4):
         program = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, stderr=subprocess.PIPE)

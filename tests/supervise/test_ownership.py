@@ -335,7 +335,7 @@ class _NoWords(Exception):
 
 
 def test_an_error_that_cannot_be_put_into_words_does_not_hold_up_the_stop(run: Run) -> None:
-    """H17: the receipt is written whatever the members raise."""
+    """H63, H17: the receipt is written whatever the members raise."""
 
     async def body(sup: quell.Supervisor) -> None:
         async def root() -> None:

@@ -152,7 +152,7 @@ def test_nothing_starts_in_a_scope_that_is_stopping_or_stopped(run: Run) -> None
 
 
 def test_a_block_inside_a_scope_that_is_stopped_does_not_wait_for_its_own_stop(run: Run) -> None:
-    """H02: the outer stop waits for the task, so the task must not wait for the stop."""
+    """H60: the outer stop waits for the task, so the task must not wait for the stop."""
 
     async def body(sup: quell.Supervisor) -> None:
         outer = sup.scope("outer")
