@@ -21,7 +21,7 @@ SCRIPTS = (
     "sleep 60", "trap '' TERM; sleep 60", "setsid sleep 60 & sleep 60", "true", "exit 3", "sleep 0.05",
     "setsid sh -c 'sleep 60' & true", "sleep 60 & sleep 60 & wait", "kill -9 $PPID; sleep 60", "yes | head -c 100000",
 )  # fmt: skip
-SECONDS = float(os.environ.get("QUELL_STORM", "2.5"))
+SECONDS = float(os.environ.get("QUELL_STORM", "1.5"))
 
 
 @contextlib.asynccontextmanager

@@ -31,6 +31,7 @@ class Owner(Protocol):
 
     over: bool
     helpers: set[AnyTask]
+    hosts: set[AnyTask]
     drop_helper: Callable[[AnyTask], object]
 
     def refuse(self, task: AnyTask) -> None: ...
@@ -76,7 +77,7 @@ def _factory(before: Callable[..., Any] | None) -> Callable[..., AnyTask]:
         if owner is not None and not task.done():
             if late:
                 owner.refuse(task)
-            else:
+            elif before is None or task not in owner.hosts:  # an eager one may have left the scope's block already
                 owner.helpers.add(task)
                 task.add_done_callback(owner.drop_helper)
         return task

@@ -316,6 +316,7 @@ class _Probe(Scope):
 
     def __init__(self) -> None:
         self.over = False
+        self.hosts = set()
         self.helpers: set[AnyTask] = set()
         self.drop_helper: Callable[[AnyTask], object] = self.helpers.discard
 
