@@ -1,6 +1,8 @@
 """The n-th fault at every call of a supervisor's start, spawn and stop: nothing leaks, and the error is clear."""
 
 import asyncio
+import contextlib
+import os
 from functools import partial
 
 import pytest
@@ -24,7 +26,12 @@ async def life(rung: str, pids: list[int]) -> list[quell.Receipt]:
         pids.append(process.pid)
         scope = sup.scope("boxed", box=True)
         pids.append((await scope.spawn(["sleep", "60"], stdout=quell.PIPE)).pid)
-        pids.append((await scope.spawn(["sleep", "60"])).pid)
+        alone = await scope.spawn(["sleep", "60"], stdin=quell.PTY)
+        pids.append(alone.pid)
+        await alone.stop(grace=0.1)
+        with open(os.devnull, "wb") as sink:  # noqa: ASYNC230  it is no disk
+            pids.append((await scope.spawn(["sleep", "60"], stdout=sink, stderr=quell.STDOUT)).pid)
+        await scope.enter(contextlib.AsyncExitStack())
         await process.tree()
         await process.communicate(b"x")
         receipts.append(await scope.stop())

@@ -18,7 +18,7 @@ from .contain import RUNGS
 from .environment import allow
 from .ledger import Ledger, state_dir
 from .receipt import Ended, Part, Receipt
-from .tree import NULL, PIPE, PTY, Tree
+from .tree import NULL, PIPE, PTY, STDOUT, Tree
 from .zygote import Zygote
 
 TYPE_CHECKING = False
@@ -38,6 +38,7 @@ __all__ = [
     "PIPE",
     "PTY",
     "RUNGS",
+    "STDOUT",
     "Box",
     "Ended",
     "Ladder",

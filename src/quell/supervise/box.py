@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from ..errors import BoxLostError, ContainmentError, SpawnError
+from ..errors import BoxLostError, ContainmentError, SpawnError, UsageError
 from .keeper.crowd import remove_cgroup
 from .keeper.ending import KILL_LIMIT
 from .keeper.light import signal
@@ -148,7 +148,11 @@ class Box:
         self._count += 1
         tree = self._trees[self._count] = Tree(self, self._count, spec["argv"])
         self._first = self._first or tree
-        self._link.send({"op": "spawn", "tree": tree.ident, "spec": spec}, fds)
+        try:
+            self._link.send({"op": "spawn", "tree": tree.ident, "spec": spec}, fds)
+        except BaseException:  # it cannot be put into a message: nothing was sent
+            del self._trees[tree.ident]
+            raise
         return tree
 
     def closed_streams(self, tree: Tree) -> None:
@@ -168,7 +172,7 @@ class Box:
 
     def stop(self, *, reason: str = "stop", grace: float = GRACE, force: bool = False) -> Receipt:
         """End everything in the box and say what was seen. Asking again joins the stop; `force` cuts it short."""
-        self.ask_stop(reason, 0 if force else grace)
+        self.ask_stop(*plain(reason, 0 if force else grace))
         while self.receipt is None:
             self.pump(None)
         self.close()
@@ -187,6 +191,7 @@ class Box:
         self._link.send({"op": "stop", "reason": reason, "grace": grace, "ask": int(ask), "spare_group": spare_group})
 
     def stop_tree(self, tree: Tree, reason: str, grace: float) -> Receipt:
+        reason, grace = plain(reason, grace)
         self.ask_stop_tree(tree, reason, grace)
         self.until(lambda: tree.stop_seen or self.over(), grace + KILL_LIMIT + ANSWER_LIMIT)
         if not tree.stop_seen:  # the keeper does not answer: the whole box must go
@@ -427,12 +432,26 @@ def spec_for(
     nice: int,
 ) -> dict[str, Any]:
     """What a keeper must know of a command, but for its streams."""
-    return {
-        "argv": list(argv),
-        "cwd": os.fspath(cwd) if cwd is not None else os.getcwd(),
-        "env": dict(os.environb) if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
-        "umask": umask,
-        "rlimits": [[name, soft, hard] for name, (soft, hard) in (rlimits or {}).items()],
-        "nice": nice,
-        "session": True,
-    }
+    if isinstance(argv, str | bytes) or not argv:
+        raise UsageError(f"a command is a list of words, such as ['ls', '-l'], not {argv!r}")
+    try:
+        return {
+            "argv": [os.fsdecode(word) for word in argv],
+            "cwd": os.fsdecode(cwd) if cwd is not None else os.getcwd(),
+            "env": dict(os.environb) if env is None else {os.fsencode(k): os.fsencode(v) for k, v in env.items()},
+            "umask": umask if umask is None else int(umask),
+            "rlimits": [[str(name), int(soft), int(hard)] for name, (soft, hard) in (rlimits or {}).items()],
+            "nice": int(nice),
+            "session": True,
+        }
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"{argv[0]!r} cannot be started so: {error}") from None
+
+
+def plain(reason: object, grace: object) -> tuple[str, float]:
+    """As they go into a message: a subclass of str or float would not."""
+    if not isinstance(reason, str):
+        raise UsageError(f"a reason is text, not {reason!r}")
+    if isinstance(grace, bool) or not isinstance(grace, int | float) or not grace >= 0:
+        raise UsageError(f"a grace is a number of seconds, not {grace!r}")
+    return str.__str__(reason), float(grace)

@@ -6,7 +6,9 @@ One JSON line is asked, one is answered.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import select
 import socket
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 _LONGEST = 1 << 16  # bytes of a question
 _TICK = 0.05  # seconds between two looks at a stop that the loop does not see to
 _FLUSH = 1.0  # seconds to hand over the last answers
+_PATIENCE = 0.2  # seconds for a client to read its answer
+_log = logging.getLogger("quell")
 
 
 class Listener(threading.Thread):
@@ -47,6 +51,11 @@ class Listener(threading.Thread):
         self._ready = ready
         self._bell = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._bell_lock = threading.Lock()
+        try:
+            self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            os.close(self._bell)
+            raise
         self._poller = select.poll()
         self._clients: dict[int, Client] = {}
         self._ending = False
@@ -81,18 +90,22 @@ class Listener(threading.Thread):
         except Exception as error:  # noqa: BLE001  a boundary: told to whoever starts the supervisor
             self._ready(error)
         finally:
-            for client in list(self._clients.values()):
-                client.close()
-            if server is not None:
-                server.close()
-            if hub is not None:
-                hub.close()
-            if self.folder is not None:
-                self.folder.close()
-            with self._bell_lock:
-                os.close(self._bell)
-                self._bell = -1
-            self._ended()
+            try:
+                with contextlib.ExitStack() as stack:  # in reverse, each whatever the others raise
+                    if self.folder is not None:
+                        stack.callback(self.folder.close)
+                    if hub is not None:
+                        stack.callback(hub.close)
+                    if server is not None:
+                        stack.callback(server.close)
+                    for client in self._clients.values():
+                        stack.callback(client.close)
+            finally:
+                with self._bell_lock:
+                    os.close(self._bell)
+                    self._bell = -1
+                os.close(self._reserve)
+                self._ended()
 
     def _serve(self, server: socket.socket, hub: Hub) -> None:
         self._poller.register(self._bell, select.POLLIN)
@@ -106,8 +119,11 @@ class Listener(threading.Thread):
                 self._accept(server)
             for fd in [fd for fd in ready if fd in self._clients]:
                 self._hear(self._clients[fd])
-            self._stand_in(hub)
-            self._answer()
+            try:
+                self._stand_in(hub)
+                self._answer()
+            except Exception:  # noqa: BLE001  a boundary: this thread is what stops rely on, and goes on
+                _log.exception("the thread for stops met a fault of its own")
             if self._ending:
                 deadline = min(deadline, time.monotonic() + _FLUSH)
                 if time.monotonic() >= deadline or not any(client.busy for client in self._clients.values()):
@@ -134,7 +150,13 @@ class Listener(threading.Thread):
     def _accept(self, server: socket.socket) -> None:
         try:
             sock, _ = server.accept()
-        except OSError:
+        except BlockingIOError:
+            return
+        except OSError:  # no descriptor is left: turn it away with the one in reserve, or it would be asked for again
+            os.close(self._reserve)
+            with contextlib.suppress(OSError):
+                server.accept()[0].close()
+            self._reserve = os.open("/dev/null", os.O_RDONLY | os.O_CLOEXEC)
             return
         client = Client(sock)
         if not client.is_ours():
@@ -145,13 +167,18 @@ class Listener(threading.Thread):
 
     def _hear(self, client: Client) -> None:
         question = client.read()
-        if client.closed:
-            self._drop(client)
-        elif question is not None:
+        if question is not None:
             try:
                 client.stop = self._obey(question)
             except QuellError as error:
                 client.answer({"error": str(error)})
+            except Exception as error:  # noqa: BLE001  a boundary: told to who asked; the thread goes on
+                client.answer({"error": f"the stop could not be begun: {type(error).__name__}: {error}"})
+        if client.closed and not client.busy:
+            self._drop(client)
+        elif client.closed:  # it has said all that it will say, and still waits for the answer
+            self._poller.unregister(client.sock)
+            client.deaf = True
 
     def _obey(self, question: dict[str, Any]) -> Stop:
         if question.get("op") != "stop":
@@ -185,10 +212,13 @@ class Listener(threading.Thread):
                 client.settled = client.settled or now
                 if now > max(client.settled, stop.ask_until) + LAST_LOOK + SLACK:
                     client.answer({"receipt": stop.receipt(blocked=self._shared.loop_thread).to_json()})
+            if client.deaf and not client.busy:
+                self._drop(client)
 
     def _drop(self, client: Client) -> None:
         fd = client.sock.fileno()
-        self._poller.unregister(fd)
+        if not client.deaf:
+            self._poller.unregister(fd)
         del self._clients[fd]
         client.close()
 
@@ -206,6 +236,7 @@ class Client:
         self.stop: Stop | None = None
         self.settled = 0.0
         self.closed = False
+        self.deaf = False  # it is not listened to any more
         self._in = b""
 
     @property
@@ -241,7 +272,7 @@ class Client:
         self.stop = None
         try:
             self.sock.setblocking(True)
-            self.sock.settimeout(_FLUSH)  # a client that does not read gets no answer, and holds nobody up for longer
+            self.sock.settimeout(_PATIENCE)  # one that does not read gets no answer, and holds nobody up for longer
             self.sock.sendall(json.dumps(body).encode() + b"\n")
             self.sock.setblocking(False)
         except OSError:

@@ -55,17 +55,19 @@ class Hub:
 
     def in_loop(self, call: Callable[[], object]) -> None:
         """Call this in the loop's thread: now, if that is where we are."""
+        loop = self._loop
         if threading.get_ident() == self._thread:
             call()
-        elif self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(call)
+        elif loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(call)
 
-    def pump(self, seconds: float = 0) -> None:
-        """Take in what has arrived, waiting no longer than this for something."""
-        if self._epoll.closed:
-            return
-        ready = {fd for fd, _ in self._epoll.poll(seconds)}
+    def pump(self) -> None:
+        """Take in what has arrived, without waiting."""
         with self.lock:
+            if self._epoll.closed:
+                return
+            # Under the lock: outside of it a number may become another box's before it is looked at.
+            ready = {fd for fd, _ in self._epoll.poll(0)}
             if not ready.isdisjoint((self.zygote.line.fileno(), self.zygote.end)):
                 self._hear_zygote()
             self._touched.update(self._boxes[fd] for fd in ready if fd in self._boxes)
@@ -85,6 +87,9 @@ class Hub:
     def begin(self, rung: str) -> Box:
         """A box that is there or about to be; from a new zygote if somebody killed the one before."""
         if self.zygote.line.closed:
+            for former in [one for one in self._former if one.idle]:
+                self._former.remove(former)
+                former.close()
             self._former.append(self.zygote)
             self.zygote = self._start_zygote()
         return self.zygote.begin(rung)

@@ -79,7 +79,7 @@ class Entry:
     def remove(self) -> None:
         try:
             os.unlink(self._path)
-        except FileNotFoundError:
+        except OSError:  # gone, or the state directory is: an entry that stays does no harm
             return
 
 

@@ -34,6 +34,8 @@ class Owner(Protocol):
     hosts: set[AnyTask]
     drop_helper: Callable[[AnyTask], object]
 
+    @property
+    def parent(self) -> Owner | None: ...
     def refuse(self, task: AnyTask) -> None: ...
     def adopt_thread(self, job: Job) -> None: ...
 
@@ -66,6 +68,8 @@ def _factory(before: Callable[..., Any] | None) -> Callable[..., AnyTask]:
         else:
             owner = context.get(CURRENT)
             options["context"] = context
+        if owner is not None and owner.over:
+            owner = _heir(owner)
         late = owner is not None and owner.over
         if late:
             options.pop("eager_start", None)
@@ -83,6 +87,20 @@ def _factory(before: Callable[..., Any] | None) -> Callable[..., AnyTask]:
         return task
 
     return make
+
+
+def _heir(owner: Owner) -> Owner | None:
+    """Who stopped the scope of its own block is no member and goes on, in the next scope above; others do not."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop turns in this thread
+        return owner
+    if task is None or task not in owner.hosts:
+        return owner
+    above: Owner | None = owner
+    while above is not None and above.over:
+        above = above.parent
+    return above
 
 
 def _is_eager(factory: Callable[..., Any]) -> bool:
@@ -175,6 +193,8 @@ class Executor(ThreadPoolExecutor):
     def submit(self, call: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         submit = super().submit if self._inner is None else self._inner.submit
         owner = CURRENT.get()
+        if owner is not None and owner.over:
+            owner = _heir(owner)
         if owner is None:
             return submit(call, *args, **kwargs)
         if owner.over:

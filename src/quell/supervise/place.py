@@ -20,12 +20,13 @@ class Place:
         self._hub = hub
         self._loop = loop
         self._contain = contain
-        self._box: Box | None = None
+        self._box: Box | None = None  # where the next command goes
+        self._boxes: list[Box] = []  # all that are not over: one whose keeper was killed may still be ending
         self._made: Fact[Box] | None = None
         self._refused = False
         self._refilling = False
-        self.over: Fact[Receipt | None] = Fact(loop)  # told once there will never be anybody in it again
-        self.lost: list[Receipt] = []  # of boxes that ended by themselves, with somebody left
+        self.over: Fact[None] = Fact(loop)  # told once there will never be anybody in it again
+        self.receipts: list[Receipt] = []  # of the stop, and of boxes that ended before with somebody left
 
     def need(self) -> Fact[Box]:
         """The box, made if there is none."""
@@ -63,6 +64,7 @@ class Place:
                     box.abandon()
                     raise
                 self._box = box
+                self._boxes.append(box)
                 return box
             self._hub.drop(box)
             box.abandon()
@@ -101,28 +103,30 @@ class Place:
         """From any thread. Nobody comes in any more; those who are there are ended."""
         with self._hub.lock:
             self._refused = True
-            if self._box is not None and not self._box.over():
-                self._box.ask_stop(reason, grace)
-                self._hub.look(self._box)
+            for box in [box for box in self._boxes if not box.over()]:
+                box.ask_stop(reason, grace)
+                self._hub.look(box)
 
     def end_soon(self) -> None:
         """In the loop, after `ask_stop`: tell `over` if there is nothing to wait for."""
-        if self._box is None or self._box.over():
-            self.over.tell(self._box.receipt if self._box else None)
+        if self.settled:
+            self.over.tell(None)
 
     @property
     def settled(self) -> bool:
         """From any thread, after `ask_stop`: whether nobody is in it any more, or that is as far as it goes."""
-        return self._box is None or self._box.over()
+        return all(box.over() for box in self._boxes)
 
-    @property
-    def receipt(self) -> Receipt | None:
-        return self._box.receipt if self._box is not None else None
+    def seen(self) -> list[Receipt]:
+        """From any thread: every receipt that matters."""
+        late = [box.receipt for box in list(self._boxes) if box.receipt is not None]
+        return [*self.receipts, *(one for one in late if one not in self.receipts)]
 
     def _ended(self, box: Box) -> None:
-        if box is not self._box:
+        if box not in self._boxes:
             return
+        self._boxes.remove(box)
+        if box.receipt is not None and (self._refused or not box.receipt.confirmed):
+            self.receipts.append(box.receipt)
         if self._refused:
-            self.over.tell(box.receipt)
-        elif box.receipt is not None and not box.receipt.confirmed:
-            self.lost.append(box.receipt)
+            self.end_soon()

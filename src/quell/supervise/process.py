@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import BoxLostError, ContainmentError, QuellError, ScopeStoppedError, SpawnError
-from .box import ANSWER_LIMIT, Box
+from ..errors import BoxLostError, QuellError, ScopeStoppedError, SpawnError
+from .box import ANSWER_LIMIT, Box, plain
 from .errand import Fact
 from .keeper.ending import KILL_LIMIT, SETTLE
 from .keeper.proc import Proc
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_END_OF_INPUT = b"\x04"  # on a terminal, at the beginning of a line
 _SLACK = 0.05  # seconds for a keeper to end the grace by itself
 READ_LIMIT = 1 << 16  # bytes that a stream holds before its process must wait for the reader, as asyncio has it
 
@@ -108,7 +109,7 @@ class Process:
                 self._tree.changed = self._changed
                 self._box = box
                 self._hub.look(box)
-        except (ContainmentError, ScopeStoppedError, BoxLostError) as error:
+        except QuellError as error:
             self._fail(error)
         except OSError as error:
             self._fail(failure(self.argv[0], None, error.strerror or str(error)))
@@ -137,7 +138,11 @@ class Process:
             return
         if tree.started and not self.pid:
             self.pid = tree.pid
-            self._take_streams()
+            try:
+                self._take_streams()
+            except Exception as error:  # noqa: BLE001  a boundary: told to the asker, who gets no process then
+                self.started.fail(SpawnError(f"{self.argv[0]}: its streams could not be taken: {error}", 125))
+                self.begin_stop("its streams could not be taken", 0)
             self.started.tell(self)
         if tree.failure is not None:
             self._fail(tree.failure)
@@ -157,18 +162,20 @@ class Process:
             self._clock.cancel()
         assert streams is not None
         with streams:  # what is not taken is closed
-            ours, streams.ours = streams.ours, {}
-        if streams.tty:
-            ours = {0: os.dup(ours[0]), 1: ours[0]}
-            self._terminal = ours[1]
-        for target, fd in ours.items():
-            if target == 0:
-                self._input = InputPipe(self._loop, fd)
-                self.stdin = self._input.writer
-            else:
-                reader = asyncio.StreamReader(self._wanted.limit, self._loop)
-                self._outputs.append(OutputPipe(self._loop, fd, reader, self._wanted.output_cap))
-                setattr(self, "stdout" if target == 1 else "stderr", reader)
+            if streams.tty:
+                streams.ours[1] = os.dup(streams.ours[0])
+                self._terminal = streams.ours[1]
+            for target in list(streams.ours):
+                self._take_stream(target, streams)
+
+    def _take_stream(self, target: int, streams: Streams) -> None:
+        if target == 0:
+            self._input = InputPipe(self._loop, streams.ours.pop(0))
+            self.stdin = self._input.writer
+        else:
+            reader = asyncio.StreamReader(self._wanted.limit, self._loop)
+            self._outputs.append(OutputPipe(self._loop, streams.ours.pop(target), reader, self._wanted.output_cap))
+            setattr(self, "stdout" if target == 1 else "stderr", reader)
 
     def _finish(self) -> None:
         """Nobody is left of it, or nobody can be reached: tell everyone who waits, and let go of everything."""
@@ -218,9 +225,12 @@ class Process:
         A descendant that holds the pipes open does not hold this up: what has come by then is given.
         """
         if self.stdin is not None:
-            if data:
-                self.stdin.write(data)
-            self.stdin.close()
+            if self._terminal >= 0:
+                self.stdin.write((data or b"") + _END_OF_INPUT)  # closing it would tell nobody: it is open twice
+            else:
+                if data:
+                    self.stdin.write(data)
+                self.stdin.close()
         for output in self._outputs:
             output.keep_reading()
         await self._exited.wait()
@@ -273,7 +283,7 @@ class Process:
     async def stop(self, *, reason: str = "stop", grace: float | None = None, force: bool = False) -> Receipt:
         """End it with all its descendants and say what was seen; others live on. Asking again joins the stop."""
         term = self._shared.ladder.term if grace is None else grace
-        return await self.begin_stop(reason, 0.0 if force else term).wait()
+        return await self.begin_stop(*plain(reason, 0.0 if force else term)).wait()
 
     def begin_stop(self, reason: str, grace: float) -> Fact[Receipt]:
         """In the loop: end it, or shorten what is under way."""
@@ -320,6 +330,11 @@ class Process:
                 self._hub.look(self._box)
 
     @property
+    def sent(self) -> bool:
+        """Whether its box was asked for it."""
+        return self._tree is not None
+
+    @property
     def settled(self) -> bool:
         """From any thread, after `ask_stop`: whether its stop has come to its end."""
         tree, box = self._tree, self._box
@@ -327,8 +342,9 @@ class Process:
 
     @property
     def last_receipt(self) -> Receipt | None:
-        """From any thread: what the stop of this tree alone said."""
-        return self._tree.stopped if self._tree is not None else None
+        """From any thread: what the stop of this tree said, or that of its whole box."""
+        of_tree = self._tree.stopped if self._tree is not None else None
+        return of_tree or (self._box.receipt if self._box is not None else None)
 
     def _receipt(self, reason: str) -> Receipt:
         """Of a stop that found nobody."""

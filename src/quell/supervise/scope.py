@@ -15,7 +15,7 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import OwnershipError, ScopeStoppedError, UsageError
-from .box import START_LIMIT, spec_for
+from .box import START_LIMIT, plain, spec_for
 from .closer import Closer
 from .errand import Fact
 from .ownership import CURRENT, AnyTask, Job, context_of
@@ -54,6 +54,7 @@ class Scope:
         self.closers: list[Closer] = []
         self.processes: dict[Process, None] = {}
         self.threads: set[Job] = set()
+        self.lost: list[Receipt] = []  # of processes that are no longer on the list, with somebody left
         self._shared = shared
         self._scopes: dict[Scope, None] = {}
         self._told: Fact[Receipt] | None = None
@@ -99,12 +100,13 @@ class Scope:
     ) -> Process:
         """Start a command in this scope. SpawnError says why it did not start; nothing of it is left then.
 
-        Each stream is None (inherit), NULL, PIPE, PTY, a descriptor or an open file. Output after `output_cap` bytes is
-        cut off with a marker. If the asker is cancelled before it has the process, the command is ended at once.
+        Each stream is None (inherit), NULL, PIPE, PTY, a descriptor or an open file; stderr may be STDOUT. Output after
+        `output_cap` bytes is cut off with a marker. If the asker is cancelled before it has the process, the command is
+        ended at once.
         """
-        if isinstance(argv, str | bytes) or not argv:
-            raise UsageError(f"a command is a list of words, such as ['ls', '-l'], not {argv!r}")
         spec = spec_for(argv, cwd, env, umask, rlimits, nice)
+        if limit <= 0 or (output_cap is not None and output_cap < 0):
+            raise UsageError("`limit` is a number of bytes above 0, and `output_cap` one that is not below 0")
         wanted = Wanted(spec, stdin, stdout, stderr, output_cap, limit, start_limit)
         process = Process(self._shared, wanted, self._forget_process)
         with self._shared.hub.lock:
@@ -155,11 +157,12 @@ class Scope:
 
         Cancelling the asker changes nothing. A task of this scope may ask too: it is cancelled like the others.
         """
-        if self._is_stopping_me():
-            if force:
-                self._begin_stop(reason, grace, force)
-            raise asyncio.CancelledError("its scope is stopping")  # again: who waits here would hold the stop up
-        return await self._begin_stop(reason, grace, force).wait()
+        reason, _ = plain(reason, 0 if grace is None else grace)  # refused before anything is begun
+        task, under_way = asyncio.current_task(), list(self._shared.stops)
+        done = self._begin_stop(reason, grace, force)
+        if any(stop.is_about(task) for stop in under_way):
+            raise asyncio.CancelledError("its scope is stopping")  # again: who waits here would hold that stop up
+        return await done.wait()
 
     async def stopped(self) -> Receipt:
         """Until somebody has stopped this scope."""
@@ -262,11 +265,11 @@ class Scope:
     def plan_stop(self, reason: str, grace: float | None, force: bool) -> Stop:
         """From any thread: the stop that is under way, or a new one, which closes the scope at once."""
         shared = self._shared
+        reason, term = plain(reason, 0.0 if force else shared.ladder.term if grace is None else grace)
         with shared.hub.lock:
             stop, fresh = self.stopping, self.stopping is None
             if stop is None:
-                term = shared.ladder.term if grace is None else grace
-                stop = Stop(shared, self, reason, 0.0 if force else term, force)
+                stop = Stop(shared, self, reason, term, force)
                 shared.stops.add(stop)
         if fresh:
             shared.wake()
@@ -285,6 +288,9 @@ class Scope:
 
     def _forget_process(self, process: Process) -> None:
         self.processes.pop(process, None)
+        receipt = process.last_receipt
+        if receipt is not None and not receipt.confirmed:
+            self.lost.append(receipt)
 
     def _take_block(self) -> None:
         host, owner = asyncio.current_task(), CURRENT.get()
@@ -316,6 +322,7 @@ class _Probe(Scope):
 
     def __init__(self) -> None:
         self.over = False
+        self.parent = None
         self.hosts = set()
         self.helpers: set[AnyTask] = set()
         self.drop_helper: Callable[[AnyTask], object] = self.helpers.discard

@@ -9,12 +9,14 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import threading
 
 from ..errors import StateInUseError, UsageError
 from .keeper.proc import Proc
 from .ledger import state_dir
 
 _OWNER = "owner"
+_one_at_a_time = threading.Lock()
 CONTROL = "control.sock"
 
 
@@ -24,20 +26,29 @@ class StateFolder:
     def __init__(self, named: str | None) -> None:
         self._own = named is None
         try:
-            if named is None:
-                shelf = os.path.join(state_dir(), "supervisors")
-                os.makedirs(shelf, mode=0o700, exist_ok=True)
-                _clear(shelf)
-                self.path = os.path.join(shelf, f"{os.getpid()}-{os.urandom(6).hex()}")
-                os.mkdir(self.path, 0o700)
-            else:
-                self.path = os.path.abspath(named)
-                os.makedirs(self.path, mode=0o700, exist_ok=True)
-            self._lock = _lock(self.path)  # where that fails, the empty folder is left to the next one to clear
+            with _one_at_a_time:  # record locks do not keep the threads of one process apart
+                if named is None:
+                    self._take_fresh(os.path.join(state_dir(), "supervisors"))
+                else:
+                    self.path = os.path.abspath(named)
+                    os.makedirs(self.path, mode=0o700, exist_ok=True)
+                    self._lock = _lock(self.path)
         except OSError as error:
             where = f"the state directory {error.filename or named or state_dir()}"
             what = "choose another with state_dir=, or QUELL_STATE_DIR"
             raise UsageError(f"{where} cannot be used: {error.strerror}; {what}") from None
+
+    def _take_fresh(self, shelf: str) -> None:
+        os.makedirs(shelf, mode=0o700, exist_ok=True)
+        guard = os.open(os.path.join(shelf, ".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.lockf(guard, fcntl.LOCK_EX)  # else another start takes the new folder for one that was left
+            _clear(shelf)
+            self.path = os.path.join(shelf, f"{os.getpid()}-{os.urandom(6).hex()}")
+            os.mkdir(self.path, 0o700)
+            self._lock = _lock(self.path)
+        finally:
+            os.close(guard)
 
     @property
     def ledger(self) -> str | None:
@@ -48,8 +59,6 @@ class StateFolder:
         _remove(os.path.join(self.path, CONTROL))
         if self._own:
             shutil.rmtree(self.path, ignore_errors=True)
-        else:
-            os.ftruncate(self._lock, 0)
         os.close(self._lock)
 
 
@@ -98,6 +107,8 @@ def _clear(shelf: str) -> None:
     """Remove what supervisors that were killed left here: whoever lives holds its lock."""
     for name in os.listdir(shelf):
         folder = os.path.join(shelf, name)
+        if not os.path.isdir(folder):
+            continue
         try:
             fd = _lock(folder)
         except (OSError, StateInUseError):

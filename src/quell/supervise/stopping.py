@@ -16,7 +16,9 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from .box import ANSWER_LIMIT
 from .errand import Errand, Fact, see_to
+from .keeper.ending import KILL_LIMIT
 from .ownership import AnyTask, foreign_threads, strays
 from .receipt import Receipt, now_text
 from .where import where, where_thread
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 LOOP_LIMIT = 0.5  # seconds for the loop to take up a stop that came from outside, before the thread goes ahead
 SLACK = 0.25  # seconds past the time at which the loop would have asked the trees itself
 CLOSE_LEAST = 0.5  # seconds that closers have when tasks that would not end have used up the time
+_LOOK = 0.05  # seconds between two looks at trees, where a fault of ours broke the stop off
 _TICK = 0.005  # seconds between two looks at threads that are not ours
 LAST_LOOK = 0.5  # seconds that tasks and threads have to end once no process holds them any more
 
@@ -57,6 +60,7 @@ class Stop:
         if force:
             self._forced.tell(None)
         self._joined: list[Stop] = []
+        self._requests: list[str] = []
         self._tasks: dict[AnyTask, str] = {}
         self._closers: list[Closer] = []
         self._threads: list[Job] = []
@@ -65,8 +69,8 @@ class Stop:
         self._lone: list[Process] = []  # in boxes of scopes above: ended tree by tree
         self._taken = False
         self.asked_at: float | None = None
+        self._faults: list[str] = []  # of our own: nothing is confirmed then
         self._cover(scope)
-        self._requests = [one for scope in self.everyone for one in scope.requests()]
 
     def _cover(self, scope: Scope) -> None:
         for child in scope.nested():
@@ -74,6 +78,7 @@ class Stop:
                 self._cover(child)
             else:
                 self._joined.append(child.stopping)
+        self._requests += scope.requests()
         scope.stopping = self
         self.everyone.append(scope)
 
@@ -89,13 +94,23 @@ class Stop:
             see_to(self._loop, self._run).then(self._seen_to)
 
     def _seen_to(self) -> None:
-        """A fault of our own must not leave anybody waiting: the trees were ended, or are by the thread."""
-        if not self.result.known:
+        """A fault of our own must leave nobody waiting, and nothing confirmed: the trees are ended all the same."""
+        if self.result.known:
+            return
+        if not self._faults:
+            self._faults.append("a stop broke off")
+            self.ask_trees()
+        late = time.monotonic() > (self.asked_at or self.began) + self.grace + KILL_LIMIT + ANSWER_LIMIT
+        if late or self.trees_settled:
             self._conclude()
+        else:
+            self._loop.call_later(_LOOK, self._seen_to)
 
     async def _run(self) -> None:
         await self._quiet(self.scope)
         self.ask_trees()
+        for process in [one for scope in self.everyone for one in scope.processes if not one.sent]:
+            process.expect_stop(self.reason, self.grace)  # its asker hears of it now, not when there is a box
         for place in self._places:
             place.end_soon()
             await place.over.wait()
@@ -111,7 +126,7 @@ class Stop:
         for other in [other for other in self._joined if other.scope.parent is scope]:
             await self._join(other)
         await self._ask(scope.roots)
-        for closer in reversed(scope.closers):
+        for closer in list(reversed(scope.closers)):  # some end meanwhile
             self._closers.append(closer)
             closer.release()
             if closer.task is not None:
@@ -242,12 +257,16 @@ class Stop:
                 return
             self.asked_at = time.monotonic()
             self._places = [scope.place for scope in self.everyone if scope.place is not None]
-            for place in self._places:
-                place.ask_stop(self.reason, self.grace)
             self._lone = [one for scope in self.everyone if scope.home not in self._places for one in scope.processes]
-            for process in self._lone:
-                process.ask_stop(self.reason, self.grace)
             self._trees = [*self._places, *self._lone]
+            self._ask_each()
+
+    def _ask_each(self) -> None:
+        for one in self._trees:
+            try:
+                one.ask_stop(self.reason, self.grace)
+            except Exception as error:  # noqa: BLE001  a boundary: one tree's fault spares no other
+                self._faults.append(f"{type(error).__name__}: {error}")
 
     def force(self) -> None:
         """Cut short what is under way, from any thread."""
@@ -255,8 +274,7 @@ class Stop:
             self.grace = 0.0
             self.ask_until = self.close_until = min(self.ask_until, time.monotonic())
             if self.asked_at is not None:
-                for one in self._trees:
-                    one.ask_stop(self.reason, 0.0)
+                self._ask_each()
             for other in self._joined:
                 other.force()
         self._shared.hub.in_loop(lambda: self._forced.tell(None))
@@ -285,9 +303,10 @@ class Stop:
         closers = [_closer(closer) for closer in self._closers]
         threads = self._running_threads(blocked)
         alive = any(one["end"] == "alive" for one in (*tasks, *closers, *threads))
+        seen = self.trees_settled and not self._faults and all(one.confirmed for one in trees)
         return Receipt(
             reason=self.reason,
-            confirmed=not alive and all(one.confirmed for one in trees),
+            confirmed=seen and not alive,
             rung="+".join(sorted({one.rung for one in trees} - {"none"})) or "none",
             command=[],
             exit=None,
@@ -304,14 +323,20 @@ class Stop:
             scope=self.scope.path,
             tasks=[*tasks, *_parts(trees, "tasks")],
             closers=[*closers, *_parts(trees, "closers")],
-            requests=[*({"name": name, "end": "ended"} for name in self._requests), *_parts(trees, "requests")],
+            requests=[
+                *({"name": name, "end": "ended"} for name in self._requests),
+                *({"name": "this stop", "end": f"failed: {fault}"} for fault in self._faults),
+                *_parts(trees, "requests"),
+            ],
             threads=[*threads, *_parts(trees, "threads")],
         )
 
     def _tree_receipts(self) -> list[Receipt]:
-        found = [place.receipt for place in self._places] + [process.last_receipt for process in self._lone]
-        lost = [receipt for place in self._places for receipt in place.lost]
-        return [*(one for one in found if one is not None), *lost]
+        """Each once: a box's may be that of several trees, and of its place."""
+        found = [receipt for place in self._places for receipt in place.seen()]
+        found += [one for one in (process.last_receipt for process in self._lone) if one is not None]
+        found += [receipt for scope in self.everyone for receipt in scope.lost]
+        return list({id(receipt): receipt for receipt in found}.values())
 
     def _running_threads(self, blocked: int | None) -> list[Part]:
         jobs = self._threads or [job for scope in self.everyone for job in list(scope.threads)]

@@ -65,6 +65,11 @@ class Supervisor(Scope):
             raise ScopeStoppedError("the supervisor has not been started: enter it with `async with`")
         return self._listener.folder.path
 
+    @property
+    def closed(self) -> bool:
+        """Whether everything of it is taken down."""
+        return self._closed is not None and self._closed.known
+
     # -- starting
 
     async def __aenter__(self: Self) -> Self:

@@ -101,10 +101,19 @@ class SyncSupervisor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        interrupt: KeyboardInterrupt | None = None
         try:
             self.do(self._supervisor.__aexit__(kind, error, trace))
-        finally:
-            self._end()
+        except KeyboardInterrupt as pressed:
+            interrupt = pressed
+        while interrupt is not None and not self._supervisor.closed:  # H61: the end is seen to, however often
+            try:
+                self.do(self._supervisor.stop(reason="interrupted", force=True))
+            except KeyboardInterrupt:
+                continue
+        self._end()
+        if interrupt is not None:
+            raise interrupt
 
     def run(
         self,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from ..errors import BoxLostError, SpawnError
+from ..errors import BoxLostError, SpawnError, UsageError
 from .receipt import Receipt, nothing_seen, now_text
 
 TYPE_CHECKING = False
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Stream = int | IO[Any] | None
 
-PIPE, NULL, PTY = -1, -3, -4
+PIPE, STDOUT, NULL, PTY = -1, -2, -3, -4
 _STANDARD = (0, 1, 2)
 
 
@@ -50,9 +50,13 @@ class Streams:
             read, write = os.pipe()
             fd, mine = (read, write) if target == 0 else (write, read)
             self.ours[target] = mine
+        elif wanted == STDOUT and target == 2:
+            fd = os.dup(self.theirs[1])
+        elif isinstance(wanted, int) and wanted < 0:
+            raise UsageError(f"there is no stream {wanted}: choose None, NULL, PIPE, PTY, a descriptor or an open file")
         else:
-            self.theirs.append(wanted if isinstance(wanted, int) else wanted.fileno())
-            return
+            # A copy: one that is not there is said here, and what its owner does with it meanwhile is his.
+            fd = os.dup(wanted if isinstance(wanted, int) else wanted.fileno())
         self._close.append(fd)
         self.theirs.append(fd)
 
@@ -72,7 +76,7 @@ def streams_for(stdin: Stream, stdout: Stream, stderr: Stream) -> Streams:
     try:
         for target, wanted in zip(_STANDARD, (stdin, stdout, stderr), strict=True):
             streams.add(wanted, target)
-    except OSError:
+    except BaseException:
         streams.__exit__(None, None, None)
         raise
     return streams

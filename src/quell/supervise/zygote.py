@@ -176,6 +176,11 @@ class Zygote:
         theirs.close()
         return box
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody is left in a box of it."""
+        return all(box in self._spare for box in self._boxes.values())
+
     def forget(self, box: Box) -> None:
         self._boxes.pop(box.ident, None)
 

@@ -173,20 +173,16 @@ class Keeper:
     def _stop_box(self, message: Message) -> None:
         if self._ending is None:
             self._ending = self._end(self._crowd, self._trees.values(), message)
-        elif message["grace"] == 0:
-            self._ending.force()
         else:
-            self._ending.ask_too(message["ask"], message.get("spare_group", False))
+            self._ending.again(message["ask"], message["grace"], message.get("spare_group", False))
 
     def _stop_tree(self, tree: Tree, message: Message) -> None:
         if tree.below:
             tree.below.send(message)
         elif tree.ending is None:
             tree.ending = self._end(tree.crowd, [tree], message)
-        elif message["grace"] == 0:
-            tree.ending.force()
         else:
-            tree.ending.ask_too(message["ask"], message.get("spare_group", False))
+            tree.ending.again(message["ask"], message["grace"], message.get("spare_group", False))
 
     def _end(self, crowd: Descent, trees: Iterable[Tree], message: Message) -> Ending:
         spare = message.get("spare_group", False)
@@ -215,7 +211,7 @@ class Keeper:
                 self._start(tree, spec, fds)
             else:
                 self._delegate(tree, spec, fds)
-        except (OSError, ValueError) as error:  # ValueError: what cannot be an argument, such as a NUL
+        except Exception as error:  # a boundary: what cannot be started costs nobody else in the box
             if tree is not None and tree.pid:  # it runs: the box is broken, and ends with it
                 raise
             if ident in self._trees:

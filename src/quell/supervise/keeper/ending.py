@@ -71,9 +71,12 @@ class Ending:
             record["end"] = describe(status)
             record["at"] = round((at or time.monotonic()) - self.began, 6)
 
-    def ask_too(self, number: int, spare_group: bool) -> None:
-        """Whoever is still there gets this signal as well; the grace goes on."""
-        if self._phase == "ask":
+    def again(self, number: int, grace: float, spare_group: bool) -> None:
+        """Asked once more: whoever is still there gets this signal as well, and the shorter grace holds."""
+        if grace == 0:
+            self.force()
+        elif self._phase == "ask":
+            self._next = min(self._next, time.monotonic() + grace)
             self._ask_with(number, spare_group)
 
     def _ask_with(self, number: int, spare_group: bool) -> None:

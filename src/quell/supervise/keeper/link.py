@@ -53,6 +53,8 @@ class Link:
         """Queue and try to write at once. The descriptors stay the caller's until written: pass lasting ones."""
         body = marshal.dumps(message)
         header = len(body).to_bytes(4, "little") + len(fds).to_bytes(4, "little")
+        for fd in fds:
+            fd.to_bytes(_FD, sys.byteorder)  # what cannot be sent must not stand in the way of what can
         self._out.append((header + body, list(fds)))
         self.flush()
 
