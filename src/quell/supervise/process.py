@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import BoxLostError, QuellError, ScopeStoppedError, SpawnError
-from .box import ANSWER_LIMIT, Box, plain
+from .box import ANSWER_LIMIT, Box
 from .errand import Fact
 from .keeper.ending import KILL_LIMIT, SETTLE
 from .keeper.proc import Proc
 from .pipes import InputPipe, OutputPipe
 from .receipt import Receipt, nothing_seen, now_text
+from .request import plain
 from .tree import Streams, Tree, failure, set_size, streams_for
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import OwnershipError, ScopeStoppedError, UsageError
-from .box import START_LIMIT, plain, spec_for
+from .box import START_LIMIT
 from .closer import Closer
 from .errand import Fact
 from .ownership import CURRENT, AnyTask, Job, context_of
 from .place import Place
 from .process import READ_LIMIT, Process, Wanted
 from .receipt import Receipt
+from .request import plain, spec_for
 from .stopping import Stop
 
 if TYPE_CHECKING:
