@@ -102,6 +102,7 @@ def pytest_of(folder: Path, text: str, *options: str, ini: str = "", code: int =
     (folder / "test_planted.py").write_text(text, encoding="utf-8")
     (folder / "pytest.ini").write_text(f"[pytest]\naddopts = --strict-markers\n{ini}", encoding="utf-8")
     environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""}
+    environment.pop("CI", None)  # there pytest says everything twice
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "quell.testing.plugin", "-q", *options]
     done = subprocess.run([*command, "."], cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == code, done.stdout + done.stderr

@@ -197,6 +197,8 @@ class Exec:
         stat = self._proc.stat(self._tree.pid)
         if stat is None or stat.state not in "Tt":
             return  # old news: it goes on already
+        if not _STOPS.keys().isdisjoint(signal.sigpending()):
+            return  # somebody wants it ended: that is answered now, not slept over
         if number != signal.SIGSTOP:
             signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)  # while it is blocked, so that the terminal's and this one are one
