@@ -51,7 +51,7 @@ async def command(scope: quell.Scope, chance: random.Random) -> None:
 
 async def actor(scope: quell.Scope, chance: random.Random, depth: int) -> None:
     while True:
-        with contextlib.suppress(TimeoutError, quell.SpawnError, quell.BoxLostError):
+        try:
             match chance.randrange(12):
                 case 0 | 1 | 2 | 3 | 4:
                     await command(scope, chance)
@@ -71,6 +71,10 @@ async def actor(scope: quell.Scope, chance: random.Random, depth: int) -> None:
                     )
                 case _:
                     await asyncio.sleep(chance.random() * 0.01)
+        except quell.ScopeStoppedError:
+            return
+        except (TimeoutError, quell.QuellError):
+            continue
 
 
 async def storm(rung: str, seed: int) -> None:
@@ -79,16 +83,11 @@ async def storm(rung: str, seed: int) -> None:
     while time.monotonic() < end:
         async with quell.Supervisor(contain=rung, ladder=quell.Ladder(ask=0.5, term=0.1)) as sup:
             for _ in range(chance.randint(1, 4)):
-                sup.task(quietly(sup, chance))
+                sup.task(actor(sup, chance, 0))
             await asyncio.sleep(chance.random() * 0.5)
         assert sup.receipt is not None and sup.receipt.confirmed, sup.receipt and sup.receipt.sentence()
         assert not sup.processes and not sup.members() and not sup.nested()
         assert asyncio.all_tasks() == {asyncio.current_task()}
-
-
-async def quietly(sup: quell.Supervisor, chance: random.Random) -> None:
-    with contextlib.suppress(quell.ScopeStoppedError):
-        await actor(sup, chance, 0)
 
 
 @pytest.mark.parametrize("loop", LOOPS)

@@ -7,6 +7,7 @@ with quell.supervise() as s:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 from collections.abc import Callable, Coroutine, Sequence
@@ -101,19 +102,15 @@ class SyncSupervisor:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        interrupt: KeyboardInterrupt | None = None
         try:
             self.do(self._supervisor.__aexit__(kind, error, trace))
-        except KeyboardInterrupt as pressed:
-            interrupt = pressed
-        while interrupt is not None and not self._supervisor.closed:  # H61: the end is seen to, however often
-            try:
-                self.do(self._supervisor.stop(reason="interrupted", force=True))
-            except KeyboardInterrupt:
-                continue
-        self._end()
-        if interrupt is not None:
-            raise interrupt
+        except KeyboardInterrupt:
+            while not self._supervisor.closed:  # H61: the end is seen to, however often
+                with contextlib.suppress(KeyboardInterrupt):
+                    self.do(self._supervisor.stop(reason="interrupted", force=True))
+            raise
+        finally:
+            self._end()
 
     def run(
         self,
