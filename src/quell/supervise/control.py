@@ -60,7 +60,7 @@ class Listener(threading.Thread):
         self._clients: dict[int, Client] = {}
         self._ending = False
         self.folder: StateFolder | None = None
-        self._ended: Callable[[], object] = _nobody
+        self._ended: Callable[[], object] = lambda: None
 
     def wake(self) -> None:
         """From any thread: there is something to see to."""
@@ -184,17 +184,15 @@ class Listener(threading.Thread):
         if question.get("op") != "stop":
             raise UsageError(f"there is no {question.get('op')!r} to ask for: ask to stop")
         scope = self._find(str(question.get("scope") or ""))
-        grace = question.get("grace")
-        if not (grace is None or (isinstance(grace, int | float) and grace >= 0)):
-            raise UsageError(f"a grace is a number of seconds, not {grace!r}")
-        stop = scope.plan_stop(str(question.get("reason") or "stop"), grace, bool(question.get("force")))
+        reason, grace = str(question.get("reason") or "stop"), question.get("grace")
+        stop = scope.plan_stop(reason, grace, bool(question.get("force")))
         self._shared.loop.call_soon_threadsafe(self._root.take_up, stop)
         return stop
 
     def _find(self, path: str) -> Scope:
         scope: Scope = self._root
         for name in path.strip("/").split("/") if path.strip("/") else ():
-            found = next((one for one in scope.nested() if one.name == name), None)
+            found = scope.find(name)
             if found is None:
                 raise UsageError(f"there is no scope {path!r}: it has ended, or never was")
             scope = found
@@ -221,10 +219,6 @@ class Listener(threading.Thread):
             self._poller.unregister(fd)
         del self._clients[fd]
         client.close()
-
-
-def _nobody() -> None:
-    pass
 
 
 class Client:

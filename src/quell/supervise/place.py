@@ -16,10 +16,9 @@ REFILL_AFTER = 0.002  # seconds: the news of a short command's end is not kept w
 class Place:
     """One box at a time. Where its keeper was killed, the next command gets a new box, which is another one (H06)."""
 
-    def __init__(self, hub: Hub, loop: asyncio.AbstractEventLoop, contain: str | None) -> None:
+    def __init__(self, hub: Hub, loop: asyncio.AbstractEventLoop) -> None:
         self._hub = hub
         self._loop = loop
-        self._contain = contain
         self._box: Box | None = None  # where the next command goes
         self._boxes: list[Box] = []  # all that are not over: one whose keeper was killed may still be ending
         self._made: Fact[Box] | None = None
@@ -40,7 +39,7 @@ class Place:
 
     async def _make(self) -> Box:
         reasons = []
-        for rung in self._hub.zygote.rungs(self._contain):
+        for rung in self._hub.zygote.rungs():
             try:
                 return await self._try(rung)
             except ContainmentError as error:

@@ -15,7 +15,7 @@ from .errand import Fact
 from .keeper.ending import KILL_LIMIT, SETTLE
 from .keeper.proc import Proc
 from .pipes import InputPipe, OutputPipe
-from .receipt import Receipt, nothing_seen, now_text
+from .receipt import Receipt, now_text, of_nobody
 from .request import plain
 from .tree import Streams, Tree, failure, set_size, streams_for
 
@@ -349,15 +349,11 @@ class Process:
 
     def _receipt(self, reason: str) -> Receipt:
         """Of a stop that found nobody."""
-        facts = nothing_seen(True, reason)
-        facts.pop("verdict")
-        tree, box = self._tree, self._box
-        return Receipt(
-            **facts,
-            confirmed=True,
-            rung=box.rung if box is not None else "none",
+        return of_nobody(
+            reason,
+            rung=self._box.rung if self._box is not None else "none",
             command=self.argv,
-            exit=tree.exit if tree is not None else None,
+            exit=self._tree.exit if self._tree is not None else None,
             started=self._asked_at or now_text(),
         )
 

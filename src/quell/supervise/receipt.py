@@ -131,6 +131,14 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number} {one if number == 1 else many} would not end"
 
 
+def of_nobody(reason: str, **facts: Any) -> Receipt:
+    """The receipt of a stop that found nobody."""
+    seen = nothing_seen(True, reason)
+    del seen["verdict"]
+    told = {"rung": "none", "command": [], "exit": None, "started": now_text(), **facts}
+    return Receipt(**seen, confirmed=True, **told)
+
+
 def nothing_seen(confirmed: bool, reason: str) -> dict[str, Any]:
     """The report of an end that nobody could describe: only whether it was observed."""
     phases = {"ask": 0.0, "kill": 0.0, "total": 0.0}

@@ -57,11 +57,11 @@ class Scope:
         self.threads: set[Job] = set()
         self.lost: list[Receipt] = []  # of processes that are no longer on the list, with somebody left
         self._shared = shared
-        self._scopes: dict[Scope, None] = {}
+        self._scopes: dict[str, Scope] = {}  # by name
         self._told: Fact[Receipt] | None = None
         self._token: contextvars.Token[Any] | None = None
-        if box and shared.running:
-            self.place = Place(shared.hub, shared.loop, shared.contain)
+        if box:
+            self.place = Place(shared.hub, shared.loop)
         self.home: Place | None = self.place or (parent.home if parent is not None else None)
 
     def __repr__(self) -> str:
@@ -72,15 +72,14 @@ class Scope:
 
     def scope(self, name: str, *, box: bool = False) -> Scope:
         """A scope inside this one. `box=True` gives it a box of its own; else it shares the nearest one above."""
-        self._admit()
         if not name or "/" in name:
             raise UsageError(f"a scope needs a name without a slash, not {name!r}")
-        taken = {one.name for one in self._scopes}
-        number = next(n for n in range(1, len(taken) + 2) if (name if n == 1 else f"{name}-{n}") not in taken)
-        scope = Scope(self._shared, name if number == 1 else f"{name}-{number}", self, box)
         with self._shared.hub.lock:
             self._admit()
-            self._scopes[scope] = None
+            free, number = name, 1
+            while free in self._scopes:
+                free, number = f"{name}-{number + 1}", number + 1
+            scope = self._scopes[free] = Scope(self._shared, free, self, box)
         return scope
 
     async def spawn(
@@ -203,20 +202,20 @@ class Scope:
         job.future.add_done_callback(lambda _: self.threads.discard(job))
 
     def nested(self) -> list[Scope]:
-        return list(self._scopes)
+        return list(self._scopes.values())
+
+    def find(self, name: str) -> Scope | None:
+        return self._scopes.get(name)
 
     def members(self) -> set[AnyTask]:
         return self.roots | self.helpers
 
     def knows(self, task: AnyTask) -> bool:
-        return task in self.roots or task in self.helpers or task in self.hosts or self._closes(task)
-
-    def _closes(self, task: AnyTask) -> bool:
-        return any(one.task is task for one in self.closers)
+        return task in self.hosts or self.owns(task)
 
     def owns(self, task: AnyTask) -> bool:
         """Whether it ends with this scope."""
-        return task in self.roots or task in self.helpers or self._closes(task)
+        return task in self.roots or task in self.helpers or any(one.task is task for one in self.closers)
 
     def requests(self) -> Iterator[str]:
         """What was asked for and is not there yet."""
@@ -228,7 +227,7 @@ class Scope:
         self.receipt = receipt
         self.over = True
         if self.parent is not None:
-            self.parent._scopes.pop(self, None)
+            self.parent._scopes.pop(self.name, None)
         if self._told is not None:
             self._told.tell(receipt)
 

@@ -20,7 +20,7 @@ class Shared:
         self.ladder = ladder
         self.contain = contain
         self.stops: set[Stop] = set()
-        self.wake: Callable[[], None] = _nobody  # tells the supervisor's thread that there is something to see to
+        self.wake: Callable[[], None] = lambda: None  # tells the supervisor's thread that there is something to see to
         self.factory: Factory | None = None
         self.trusted: Callable[..., Any] | None = None  # the task factory that was last seen to hand tasks to scopes
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -45,7 +45,3 @@ class Shared:
         if self._hub is None:
             raise ScopeStoppedError("the supervisor has not been started: enter it with `async with`")
         return self._hub
-
-
-def _nobody() -> None:
-    pass

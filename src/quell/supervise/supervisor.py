@@ -24,7 +24,7 @@ from .hub import Hub
 from .ladder import Ladder
 from .ownership import install, own_threads, uninstall
 from .place import Place
-from .receipt import Receipt, nothing_seen, now_text
+from .receipt import Receipt, of_nobody
 from .scope import Scope, probe
 from .shared import Shared
 from .stopping import Stop
@@ -48,7 +48,6 @@ class Supervisor(Scope):
         self._listener: Listener | None = None
         self._started: Fact[None] | None = None
         self._closed: Fact[Receipt] | None = None
-        self._refused: Receipt | None = None  # it was stopped before it was started
 
     @property
     def ladder(self) -> Ladder:
@@ -109,7 +108,7 @@ class Supervisor(Scope):
         self._shared.wake = self._listener.wake
         self._shared.factory = install(loop)
         own_threads(loop)
-        self.place = self.home = Place(hub, loop, None)
+        self.place = self.home = Place(hub, loop)
         probe(loop)
         self._shared.trusted = loop.get_task_factory()
 
@@ -132,13 +131,13 @@ class Supervisor(Scope):
                 await self._started.wait()
             except BaseException:  # noqa: BLE001  told to whoever starts it: what is half started is taken down here
                 force = True
-        receipt = _nothing(reason)
+        receipt = of_nobody(reason)
         if self._shared.running:
             stop = self.plan_stop(reason, grace, force)
             stop.start()
             receipt = await stop.result.wait()
         await self._close()
-        self.receipt, self.over = receipt, True
+        self.ended(receipt)
         return receipt
 
     def take_up(self, stop: Stop) -> None:
@@ -161,9 +160,3 @@ class Supervisor(Scope):
             if listener.ident is not None:
                 await closed.wait()
                 listener.join()
-
-
-def _nothing(reason: str) -> Receipt:
-    facts = nothing_seen(True, reason)
-    del facts["verdict"]
-    return Receipt(**facts, confirmed=True, rung="none", command=[], exit=None, started=now_text())

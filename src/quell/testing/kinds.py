@@ -13,6 +13,7 @@ import sys
 import termios
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..supervise.where import where_thread
@@ -23,20 +24,20 @@ if TYPE_CHECKING:
     from collections.abc import Hashable, Iterator
 
 
-class Thing:
+class Thing(ABC):
     """One thing that this process owns. `key` is its identity among those of its kind."""
 
     kind: ClassVar[str]
     key: Hashable
 
     @property
+    @abstractmethod
     def what(self) -> str:
         """The thing in words, as it is now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def origin(self, notes: Notes) -> Origin | None:
         """Where it was made."""
-        raise NotImplementedError
 
     def is_ours(self, notes: Notes | None) -> bool:
         """Whether the code between two looks answers for it, not a test runner or another process."""
