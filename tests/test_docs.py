@@ -102,6 +102,7 @@ def matches(shown: str, printed: str) -> bool:
 def run(argv: list[str], folder: Path) -> tuple[int, str]:
     """Exit code and output of a command, stderr among it; a process that outlives the bound is ended with its group."""
     environment = os.environ | {"PATH": f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"}
+    environment.pop("QUELL_CANCEL_BUDGET", None)  # the page says its own
     output = folder.parent / f"{folder.name}.output"  # a file: a pipe would wait for whatever holds it open
     with output.open("wb") as file:
         process = subprocess.Popen(

@@ -17,6 +17,12 @@ def libuv() -> None:
     uvloop.new_event_loop().close()
 
 
+@pytest.fixture(autouse=True)
+def no_budget_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test here says how long it looks."""
+    monkeypatch.delenv("QUELL_CANCEL_BUDGET", raising=False)
+
+
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 def loop_factory(request: pytest.FixtureRequest) -> Callable[[], asyncio.AbstractEventLoop]:
     made: Callable[[], asyncio.AbstractEventLoop] = request.param
