@@ -3,10 +3,12 @@
 import os
 import signal
 import sysconfig
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+
+from quell.testing import check_log
 
 ALLOWED_SKIPS: dict[str, str] = {}
 """Node ids that may be skipped where skips are failures, each with its reason. None now."""
@@ -56,11 +58,22 @@ def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest
 
 
 @pytest.fixture(autouse=True)
-def state_dir(leak_census: object, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty state directory of the test's own, named to every quell that it starts."""
+def state_dir(
+    leak_census: object,
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Path]:
+    """An empty state directory of the test's own, named to every quell that it starts.
+
+    Every log that the test leaves there or in its own folder is checked (H35, H18).
+    """
     folder = tmp_path_factory.mktemp("state")
+    own = [request.getfixturevalue("tmp_path")] if "tmp_path" in request.fixturenames else []
     monkeypatch.setenv("QUELL_STATE_DIR", str(folder))
-    return folder
+    yield folder
+    for log in [log for place in (folder, *own) for log in place.rglob("log.sqlite")]:
+        check_log(log, live=True)  # of an orderly end it demands that everything has ended all the same
 
 
 @pytest.fixture(scope="session")

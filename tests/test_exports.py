@@ -8,11 +8,12 @@ import pytest
 
 PUBLIC = {
     "quell": (
-        "NULL PIPE PTY STDOUT BoxLostError ContainmentError Ladder Member NoSupervisorError OwnershipError Process"
-        " QuellError Receipt Scope ScopeStoppedError SpawnError StateInUseError Supervisor UsageError __version__"
-        " allow ask_stop supervise"
+        "NULL PIPE PTY STDOUT AdmissionClosedError Agent BoxLostError BusClosedError ContainmentError Event FencedError"
+        " Ladder Limits Member NoSessionError NoSupervisorError NotAnsweredError OwnershipError PluginRefusedError"
+        " Process QuellError Receipt Runtime Scope ScopeStoppedError Session Settings SpawnError StateInUseError"
+        " StoreError Supervisor ToolError UsageError __version__ allow ask_stop supervise"
     ),
-    "quell.testing": "Census Coverage Faults Leak LeakFound cancel_everywhere census tracking",
+    "quell.testing": "Census Coverage Faults Leak LeakFound LogBroken cancel_everywhere census check_log tracking",
 }
 
 

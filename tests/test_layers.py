@@ -98,6 +98,29 @@ def supervise_knows_no_agents(module: str, tree: ast.Module) -> Iterator[Offence
             yield f"{module}:{line}: supervise imports {name}; it may import the standard library and quell.errors"
 
 
+BELOW = {
+    "quell.errors": ("quell.supervise.receipt.Receipt",),  # the type only
+    "quell.events": (),
+    "quell.config": (),
+    "quell.ports": ("quell.events", "quell.supervise"),
+    "quell.kernel": ("quell.events", "quell.ports", "quell.config", "quell.supervise", "quell.__version__"),
+    "quell.models": ("quell.events", "quell.ports"),
+    "quell.toolbox": ("quell.events", "quell.ports", "quell.supervise"),
+    "quell.stores": ("quell.events", "quell.ports", "quell.supervise"),
+    "quell.runtime": ("quell.kernel", "quell.stores", "quell.ports", "quell.config", "quell.supervise"),
+}
+"""What each layer may import besides itself and quell.errors. What implements ports knows neither kernel nor peers."""
+
+
+def imports_point_down(module: str, tree: ast.Module) -> Iterator[Offence]:
+    layer = next((layer for layer in BELOW if within(module, layer)), None)
+    if layer is None:
+        return
+    for line, name in imports(module, tree):
+        if within(name, "quell") and not within(name, layer, "quell.errors", *BELOW[layer]):
+            yield f"{module}:{line}: imports {name}, which is not below {layer}"
+
+
 def nothing_imports_the_command_line(module: str, tree: ast.Module) -> Iterator[Offence]:
     if within(module, "quell.cli", "quell.__main__"):
         return
@@ -156,6 +179,7 @@ def libraries_own_nothing_of_ours(module: str, tree: ast.Module) -> Iterator[Off
 RULES: tuple[Rule, ...] = (
     keeper_stands_alone,
     supervise_knows_no_agents,
+    imports_point_down,
     nothing_imports_the_command_line,
     nothing_imports_the_test_tools,
     processes_are_made_in_supervise,
@@ -228,6 +252,11 @@ def test_the_rules_read_every_module() -> None:
         (supervise_knows_no_agents, "supervise/box.py", "from ..config import Settings"),
         (supervise_knows_no_agents, "supervise/box.py", "from .. import events"),
         (supervise_knows_no_agents, "supervise/box.py", "import psutil"),
+        (imports_point_down, "kernel/loop.py", "from ..toolbox import shell"),
+        (imports_point_down, "kernel/host.py", "def late():\n    from ..stores.sqlite import SqliteStore"),
+        (imports_point_down, "toolbox/shell.py", "from ..kernel.caller import Call"),
+        (imports_point_down, "toolbox/shell.py", "from quell.models import scripted"),
+        (imports_point_down, "events.py", "from .ports import Tool"),
         (nothing_imports_the_command_line, "errors.py", "from .cli import main"),
         (nothing_imports_the_test_tools, "supervise/box.py", "from ..testing import census"),
         (processes_are_made_in_supervise, "cli/exec.py", "import os\npid = os.fork()"),

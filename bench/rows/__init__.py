@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.line import Line
-from bench.rows import death, hopper, kill, many, memory, scope, spawn, start, task, watch
+from bench.rows import bus, death, hopper, kernel, kill, log, many, memory, scope, spawn, start, task, watch
 
 ROWS: dict[str, Callable[[bool], list[Line]]] = {
     "spawn": spawn.measure,
@@ -16,4 +16,7 @@ ROWS: dict[str, Callable[[bool], list[Line]]] = {
     "memory": memory.measure,
     "watch": watch.measure,
     "start": start.measure,
+    "bus": bus.measure,
+    "log": log.measure,
+    "kernel": kernel.measure,
 }

@@ -1,10 +1,13 @@
 """Quell: the agent runtime where stop means stop.
 
-    async with quell.Supervisor() as sup:
-        scope = sup.scope("build")
-        process = await scope.spawn(["npm", "run", "dev"], stdout=quell.PIPE)
-        receipt = await scope.stop()
+    async with quell.Runtime() as rt:
+        session = await rt.open(agent="scripted", cwd=".")
+        async for event in session.send("$ echo hello"):
+            print(event)
+        receipt = await session.stop()
         assert receipt.confirmed
+
+`quell.Supervisor` and `quell.Scope` below it are for those who want only supervision.
 
 Everything here is loaded when it is first used.
 """
@@ -15,17 +18,29 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from .config import Agent, Limits, Settings
     from .errors import (
+        AdmissionClosedError,
         BoxLostError,
+        BusClosedError,
         ContainmentError,
+        FencedError,
+        NoSessionError,
         NoSupervisorError,
+        NotAnsweredError,
         OwnershipError,
+        PluginRefusedError,
         QuellError,
         ScopeStoppedError,
         SpawnError,
         StateInUseError,
+        StoreError,
+        ToolError,
         UsageError,
     )
+    from .events import Event
+    from .kernel.session import Session
+    from .runtime import Runtime
     from .supervise import (
         NULL,
         PIPE,
@@ -48,26 +63,49 @@ __all__ = [
     "PIPE",
     "PTY",
     "STDOUT",
+    "AdmissionClosedError",
+    "Agent",
     "BoxLostError",
+    "BusClosedError",
     "ContainmentError",
+    "Event",
+    "FencedError",
     "Ladder",
+    "Limits",
     "Member",
+    "NoSessionError",
     "NoSupervisorError",
+    "NotAnsweredError",
     "OwnershipError",
+    "PluginRefusedError",
     "Process",
     "QuellError",
     "Receipt",
+    "Runtime",
     "Scope",
     "ScopeStoppedError",
+    "Session",
+    "Settings",
     "SpawnError",
     "StateInUseError",
+    "StoreError",
     "Supervisor",
+    "ToolError",
     "UsageError",
     "__version__",
     "allow",
     "ask_stop",
     "supervise",
 ]
+
+_HOMES = {
+    "Agent": ".config",
+    "Event": ".events",
+    "Limits": ".config",
+    "Runtime": ".runtime",
+    "Session": ".kernel.session",
+    "Settings": ".config",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -77,5 +115,5 @@ def __getattr__(name: str) -> Any:
 
     if name == "supervise":
         return import_module(".supervise", __name__)
-    home = ".errors" if name.endswith("Error") else ".supervise"
+    home = ".errors" if name.endswith("Error") else _HOMES.get(name, ".supervise")
     return getattr(import_module(home, __name__), name)

@@ -8,7 +8,15 @@ QuellError
 ├── ScopeStoppedError   the scope is stopping or stopped: nothing starts in it any more
 ├── OwnershipError      tasks of this event loop can no longer be owned, because something replaced what does it
 ├── StateInUseError     another supervisor owns the state directory
-└── NoSupervisorError   no supervisor listens where a stop was asked for
+├── NoSupervisorError   no supervisor listens where a stop was asked for
+├── AdmissionClosedError  nothing new starts until admission is reopened
+├── BusClosedError      the bus is closed: nobody would hear it
+├── FencedError         the turn was stopped: none of its effects may start any more
+├── NoSessionError      there is no such session, or it is closed
+├── NotAnsweredError    the message was parked by a stop, or discarded
+├── PluginRefusedError  the plugin cannot be loaded, removed or named so
+├── StoreError          the log cannot be opened or written; the sentence says why, and the file is left as it is
+└── ToolError           raised by tools: what went wrong, told to the model
 """
 
 from __future__ import annotations
@@ -60,3 +68,35 @@ class StateInUseError(QuellError):
 
 class NoSupervisorError(QuellError):
     """Raised when a stop is asked for and nobody is there to hear it."""
+
+
+class AdmissionClosedError(QuellError):
+    """Raised by whatever would open a session or start a turn while admission is closed."""
+
+
+class BusClosedError(QuellError):
+    """Raised by `publish` and `subscribe` once the bus is closed."""
+
+
+class FencedError(QuellError):
+    """Raised where an effect of a stopped turn would start. Nothing was started."""
+
+
+class NoSessionError(QuellError):
+    """Raised by calls that name a session which is not there, or on one that is closed."""
+
+
+class NotAnsweredError(QuellError):
+    """Raised by `await session.send(…)` when there will be no answer now. A parked message can be released."""
+
+
+class PluginRefusedError(QuellError):
+    """Raised when a plugin cannot be loaded, or must not be removed."""
+
+
+class StoreError(QuellError):
+    """Raised when events cannot be kept. What was acknowledged before is on disk."""
+
+
+class ToolError(QuellError):
+    """Raised by a tool to tell the model what went wrong. It does not count against the plugin."""

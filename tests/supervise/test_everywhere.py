@@ -121,7 +121,7 @@ def of_scope(call: Callable[[Scope], Awaitable[object]]) -> Scenario:
 
 
 async def stopped_by_another(scope: Scope) -> None:
-    asyncio.get_running_loop().call_later(0.02, lambda: scope._begin_stop("another", None, True))
+    asyncio.get_running_loop().call_later(0.02, lambda: scope.begin_stop("another", None, True))
     await scope.stopped()
 
 

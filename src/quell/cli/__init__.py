@@ -14,6 +14,7 @@ else:
 
 COMMANDS = {
     "exec": "run a command; nothing survives it",
+    "plugin": "list, install, remove, enable and disable plugins",
     "doctor": "what containment this machine gives, and leftovers of crashes",
 }
 
@@ -24,6 +25,7 @@ usage: quell COMMAND [options]
 
 commands:
   exec     run a command contained; when it ends, or quell does, nothing of it survives
+  plugin   list, install, remove, enable and disable plugins
   doctor   what containment this machine gives, leftovers of crashes found and ended
 
 options:
@@ -55,6 +57,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .exec import run as run_exec
 
         return run_exec(words, mask)
+    if command == "plugin":
+        mask = hold_signals()
+        from .plugin import run as run_plugin
+
+        return run_plugin(words, mask)
     if command == "doctor":
         from .doctor import run
 

@@ -85,8 +85,8 @@ class Fact(Generic[T]):
                 await self.wait()
             except asyncio.CancelledError as error:
                 cancelled = error
-            except BaseException:
-                if cancelled is None:
+            except BaseException as error:
+                if cancelled is None or isinstance(error, GeneratorExit):
                     raise
         if cancelled is not None:
             raise cancelled

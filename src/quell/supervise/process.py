@@ -292,6 +292,12 @@ class Process:
             self.ask_stop(reason, grace)
         return self.expect_stop(reason, grace)
 
+    def withhold(self, reason: str) -> None:
+        """From any thread: what is not sent yet never starts."""
+        with self._hub.lock:
+            if not self.sent:
+                self._refused = f"{self.argv[0]} was stopped before it started ({reason})"
+
     def ask_stop(self, reason: str, grace: float) -> None:
         """From any thread: what is not sent yet never starts, what was sent is ended."""
         with self._hub.lock:

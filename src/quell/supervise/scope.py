@@ -159,7 +159,7 @@ class Scope:
         """
         reason, _ = plain(reason, 0 if grace is None else grace)  # refused before anything is begun
         task, under_way = asyncio.current_task(), list(self._shared.stops)
-        done = self._begin_stop(reason, grace, force)
+        done = self.begin_stop(reason, grace, force)
         if any(stop.is_about(task) for stop in under_way):
             raise asyncio.CancelledError("its scope is stopping")  # again: who waits here would hold that stop up
         return await done.wait()
@@ -184,7 +184,7 @@ class Scope:
         if self._is_stopping_me():
             return  # that stop waits for this very task: the task must not wait for the stop
         self._spare(asyncio.current_task())  # it may be another task than the one that entered
-        done = self._begin_stop("end of block" if kind is None else kind.__name__, None, False)
+        done = self.begin_stop("end of block" if kind is None else kind.__name__, None, False)
         receipt = await done.insist()
         if not receipt.confirmed:
             _log.error("scope %s: %s", self.path or "/", receipt.sentence())
@@ -257,7 +257,8 @@ class Scope:
             own.set_name(name)
         return own
 
-    def _begin_stop(self, reason: str, grace: float | None, force: bool) -> Fact[Receipt]:
+    def begin_stop(self, reason: str, grace: float | None = None, force: bool = False) -> Fact[Receipt]:
+        """What `stop` waits for, for those that are not to be cancelled by it: work of our own."""
         stop = self.plan_stop(reason, grace, force)
         stop.start()
         return stop.result

@@ -81,6 +81,8 @@ class Stop:
         self._requests += scope.requests()
         scope.stopping = self
         self.everyone.append(scope)
+        for process in list(scope.processes):
+            process.withhold(self.reason)  # a box that is made from now on does not start it any more
 
     def is_about(self, task: AnyTask | None) -> bool:
         """Whether this task is one of those that it ends."""

@@ -114,7 +114,7 @@ class Supervisor(Scope):
 
     # -- stopping
 
-    def _begin_stop(self, reason: str, grace: float | None, force: bool) -> Fact[Receipt]:
+    def begin_stop(self, reason: str, grace: float | None = None, force: bool = False) -> Fact[Receipt]:
         return self._end(reason, grace, force)
 
     def _end(self, reason: str, grace: float | None, force: bool) -> Fact[Receipt]:

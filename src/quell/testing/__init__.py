@@ -1,4 +1,4 @@
-"""Tools that find leaks: a census of what a process owns, cancels at every step, and faults at every call.
+"""Tools that find leaks: a census of what a process owns, cancels at every step, faults at every call, a check of logs.
 
 They are for any asyncio code, not only for what is built on Quell. Everything is loaded when it is first used.
 """
@@ -10,11 +10,23 @@ if TYPE_CHECKING:
     from typing import Any
 
     from .cancelling import Coverage, LeakFound, cancel_everywhere
+    from .checking import LogBroken, check_log
     from .counting import Census, Leak, census
     from .faults import Faults
     from .origins import tracking
 
-__all__ = ["Census", "Coverage", "Faults", "Leak", "LeakFound", "cancel_everywhere", "census", "tracking"]
+__all__ = [
+    "Census",
+    "Coverage",
+    "Faults",
+    "Leak",
+    "LeakFound",
+    "LogBroken",
+    "cancel_everywhere",
+    "census",
+    "check_log",
+    "tracking",
+]
 
 _LATER = {
     "Census": "counting",
@@ -22,8 +34,10 @@ _LATER = {
     "Faults": "faults",
     "Leak": "counting",
     "LeakFound": "cancelling",
+    "LogBroken": "checking",
     "cancel_everywhere": "cancelling",
     "census": "counting",
+    "check_log": "checking",
     "tracking": "origins",
 }
 

@@ -1,0 +1,88 @@
+"""What a running tool may do (`ports.Caller`): everything that it starts is fenced, owned by its call, and recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..errors import FencedError, ToolError
+from ..events import ProcessEnded, ProcessSpawned, ToolOutput, ToolRequested
+from ..supervise import Process, Scope
+
+if TYPE_CHECKING:
+    from .turn import Turn
+
+
+class Call:
+    """One call of one tool."""
+
+    def __init__(self, turn: Turn, request: ToolRequested, scope: Scope) -> None:
+        self.session = turn.session.id
+        self.turn = turn.number
+        self.cwd = turn.session.cwd
+        self.scope = scope
+        self.heard: Callable[[], None] = lambda: None
+        self._turn = turn
+        self._request = request
+
+    def output(self, text: str) -> None:
+        """Show what it does while it does it."""
+        self.heard()
+        request, tool = self._request.seq, self._request.tool
+        self._turn.emit(ToolOutput, request=request, cause=request, source=f"tool:{tool}", text=text)
+
+    async def spawn(self, argv: Sequence[str], *, background: bool = False, **wishes: Any) -> Process:
+        """Start a command in the session's box; FencedError once the turn is stopped (H18)."""
+        turn, session = self._turn, self._turn.session
+        self._pass_fence()
+        scope = session.jobs_scope() if background else self.scope
+        wishes.setdefault("cwd", self.cwd)
+        process: Process = await session.host.spawn(scope, argv, **wishes)
+        try:
+            self._pass_fence()
+        except FencedError:
+            process.begin_stop("the turn was stopped", 0)  # it was on its way when the stop came
+            raise
+        session.spawned(process, background)
+        spawned = turn.emit(
+            ProcessSpawned, cause=self._request.seq, pid=process.pid, argv=list(process.argv), background=background
+        )
+        process.over.then(lambda: _ended(turn, process, spawned))
+        return process
+
+    def _pass_fence(self) -> None:
+        self._turn.pass_fence()
+        if self.scope.stopping is not None:
+            raise FencedError("the call has ended: nothing of it starts any more")
+
+    def jobs(self) -> Sequence[Process]:
+        """The background commands of this session that still run."""
+        return self._turn.session.jobs()
+
+    async def delegate(self, agent: str, text: str) -> str:
+        """Have a sub-agent do something, in a session of its own below this one, and give its answer."""
+        turn = self._turn
+        self._pass_fence()
+        child = turn.session.host.open_child(turn.session, agent, self.scope, self._request.seq)
+        try:
+            sent = child.send(text)
+            ended = await sent
+        finally:
+            child.begin_close("its work is done")
+        if ended.end != "completed":
+            raise ToolError(f"the sub-agent {agent} did not finish: {ended.end} {ended.reason}".strip())
+        return sent.text
+
+
+def _ended(turn: Turn, process: Process, spawned: ProcessSpawned) -> None:
+    """Whenever that is: a job in the background outlives its turn."""
+    session = turn.session
+    if session.gone:
+        return
+    code = process.returncode
+    end = "gone" if code is None else f"exit {code}" if code >= 0 else f"signal {-code}"
+    session.emit(
+        ProcessEnded(
+            session=session.id, turn=turn.number, epoch=session.epoch, cause=spawned.seq, pid=spawned.pid, end=end
+        )
+    )

@@ -1,0 +1,175 @@
+"""A typed function with a docstring is a tool: its signature is the schema, and no call that does not fit reaches it.
+
+A coroutine function runs in the loop. Any other runs in a thread of the call's scope: it cannot be cancelled, and one
+that is still at work when the call is stopped is named on the receipt (H26).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+import msgspec
+
+from ..errors import PluginRefusedError, ToolError
+from ..ports import Caller, ToolSpec
+from .registry import civil, in_thread
+
+if TYPE_CHECKING:
+    from ..ports import Tool
+
+_FIELD_ERROR = " - at `$."
+
+
+def tool_from(function: Callable[..., Any]) -> Tool:
+    """PluginRefusedError says what the function lacks."""
+    return FunctionTool(function)
+
+
+class FunctionTool:
+    def __init__(self, function: Callable[..., Any]) -> None:
+        name = getattr(_inner(function), "__name__", None) or type(function).__name__
+        self._function = function
+        self._awaited = _is_coroutine_function(function)
+        self._takes_caller, parameters = _parameters(function, name)
+        self._shape = _shape(name, parameters)
+        self._names = [parameter.name for parameter, _ in parameters]
+        self._needed = [parameter.name for parameter, _ in parameters if parameter.default is parameter.empty]
+        self.spec = ToolSpec(name=name, description=_description(function, name), parameters=_schema(self._shape))
+
+    async def call(self, arguments: Mapping[str, Any], caller: Caller) -> str:
+        given = self._fit(arguments)
+        if self._takes_caller:
+            given[self._takes_caller] = caller
+        call = functools.partial(self._function, **given)
+        if self._awaited:
+            result = await civil(call())
+        else:
+            name = f"tool {self.spec.name}"
+            result = await caller.scope.task(in_thread(call, name), name=name)
+        return self._text(result)
+
+    def _fit(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments as the function wants them, or a ToolError in one sentence."""
+        name = self.spec.name
+        if unknown := [one for one in arguments if one not in self._names]:
+            near = get_close_matches(str(unknown[0]), self._names, 1)
+            hint = f" (did you mean `{near[0]}`?)" if near else ""
+            takes = f"it takes {', '.join(f'`{one}`' for one in self._names)}" if self._names else "it takes none"
+            raise ToolError(f"{name} has no argument `{unknown[0]}`{hint}; {takes}")
+        if missing := [one for one in self._needed if one not in arguments]:
+            raise ToolError(f"{name} needs the argument `{missing[0]}`")
+        try:
+            fitting = msgspec.convert(dict(arguments), self._shape)
+        except msgspec.ValidationError as error:
+            what, _, where = str(error).partition(_FIELD_ERROR)
+            raise ToolError(f"{name}: the argument `{where.rstrip('`')}` does not fit: {what}") from None
+        return {one: getattr(fitting, one) for one in self._names}
+
+    def _text(self, result: object) -> str:
+        if isinstance(result, str):
+            return result
+        try:
+            return msgspec.json.encode(result).decode()
+        except TypeError as error:
+            raise TypeError(f"{self.spec.name} gave {type(result).__name__}, which has no JSON form: {error}") from None
+
+
+def _is_coroutine_function(function: Callable[..., Any]) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  an object's own
+
+
+Parameters = list[tuple[inspect.Parameter, Any]]
+
+
+def _parameters(function: Callable[..., Any], name: str) -> tuple[str, Parameters]:
+    """The name of the parameter that gets the caller, if any, and the others with their types."""
+    try:
+        found = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise PluginRefusedError(f"{name} cannot be a tool: {error}") from None
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise PluginRefusedError(f"{name} cannot be a tool: it yields, and a tool returns")
+    for one in found:
+        if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
+            raise PluginRefusedError(f"{name} cannot be a tool: `{one}` has no name that a model could use")
+    callers = [one.name for one in found if _is_caller(one)]
+    if len(callers) > 1:
+        raise PluginRefusedError(f"{name} cannot be a tool: only one of {', '.join(callers)} can be the caller")
+    rest = [one for one in found if one.name not in callers]
+    types = _types(function, name, rest)
+    return "".join(callers), [(one, types[one.name]) for one in rest]
+
+
+def _is_caller(parameter: inspect.Parameter) -> bool:
+    wanted = parameter.annotation
+    return parameter.name == "caller" or wanted is Caller or str(wanted).rpartition(".")[2] == "Caller"
+
+
+def _types(function: Callable[..., Any], name: str, parameters: list[inspect.Parameter]) -> dict[str, Any]:
+    for one in parameters:
+        if one.annotation is one.empty:
+            raise PluginRefusedError(f"{name} cannot be a tool: its parameter `{one.name}` has no type")
+
+    def stand_in() -> None:
+        """Has only the annotations that a schema needs: others may name what is imported for checkers alone."""
+
+    stand_in.__annotations__ = {one.name: one.annotation for one in parameters}
+    inner = inspect.unwrap(_inner(function))
+    known = getattr(getattr(inner, "__func__", inner), "__globals__", None)
+    if known is None:
+        known = getattr(type(inner).__call__, "__globals__", {})
+    try:
+        return get_type_hints(stand_in, known, include_extras=True)
+    except Exception as error:  # noqa: BLE001  a boundary: whatever evaluating an annotation raises
+        raise PluginRefusedError(f"{name} cannot be a tool: {type(error).__name__} in its types: {error}") from None
+
+
+def _shape(name: str, parameters: Parameters) -> type[msgspec.Struct]:
+    fields: list[tuple[str, Any, Any]] = []
+    for one, kind in parameters:
+        if one.default is one.empty:
+            fields.append((one.name, kind, msgspec.NODEFAULT))
+        elif isinstance(
+            one.default, list | dict | set | bytearray
+        ):  # msgspec wants to make these anew, as calls do not
+            fields.append((one.name, kind, msgspec.field(default_factory=functools.partial(_same, one.default))))
+        else:
+            fields.append((one.name, kind, one.default))
+    try:
+        return msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
+    except (TypeError, ValueError, NameError) as error:
+        raise PluginRefusedError(f"{name} cannot be a tool: {error}") from None
+
+
+def _same(default: Any) -> Any:
+    return default
+
+
+def _schema(shape: type[msgspec.Struct]) -> dict[str, Any]:
+    """The object itself at the top, what it refers to in `$defs`."""
+    try:
+        (top,), parts = msgspec.json.schema_components([shape], ref_template="#/$defs/{name}")
+    except TypeError as error:
+        raise PluginRefusedError(f"{shape.__name__} cannot be a tool: {error}") from None
+    schema: dict[str, Any] = parts.pop(top["$ref"].rpartition("/")[2])
+    schema.pop("title", None)
+    return schema | ({"$defs": parts} if parts else {})
+
+
+def _inner(function: Callable[..., Any]) -> Callable[..., Any]:
+    """What a `functools.partial` is of."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function
+
+
+def _description(function: Callable[..., Any], name: str) -> str:
+    inner = _inner(function)
+    text = inspect.getdoc(inner if inspect.isroutine(inner) else type(inner))
+    if not text:
+        raise PluginRefusedError(f"{name} cannot be a tool: it has no docstring, which is what a model is told of it")
+    return text

@@ -1,0 +1,410 @@
+"""The host: all sessions of one runtime, and the one gate that they come in by.
+
+Its maps hold what is live, and nothing else: a closed session is in the log only (H09).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from ..config import Agent, Settings
+from ..errors import (
+    AdmissionClosedError,
+    NoSessionError,
+    ScopeStoppedError,
+    StoreError,
+    ToolError,
+    UsageError,
+)
+from ..events import (
+    AdmissionClosed,
+    AdmissionReopened,
+    Event,
+    QueueParked,
+    SessionDeleted,
+    SessionForked,
+    SessionOpened,
+    SessionRenamed,
+    StopRequested,
+    TurnStarted,
+)
+from ..ports import Spawner, Store
+from ..supervise import Receipt, Scope
+from ..supervise.errand import Fact, see_to
+from ..supervise.receipt import of_nobody
+from .ends import receipt_of
+from .halting import total
+from .history import History
+from .leftovers import Leftovers, Queue, is_admitting
+from .registry import what_there_is
+from .session import Session, folder, is_text
+from .tail import Tail
+
+if TYPE_CHECKING:
+    from .bus import Bus
+    from .journal import Journal
+    from .plugins import Plugins
+    from .registry import Registry
+
+
+T = TypeVar("T")
+
+
+class Info(msgspec.Struct, frozen=True):
+    """A session, as a list shows it."""
+
+    id: str
+    title: str
+    agent: str
+    cwd: str
+    parent: str
+    opened: float
+    state: str
+
+
+class Host:
+    """Everything that sessions stand on."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        store: Store,
+        journal: Journal,
+        bus: Bus,
+        registry: Registry,
+        ground: Scope,
+        settings: Settings,
+        agents: dict[str, Agent],
+        spawn: Spawner,
+        ids: Callable[[], str],
+    ) -> None:
+        self.loop = loop
+        self.journal = journal
+        self.bus = bus
+        self.registry = registry
+        self.plugins: Plugins
+        self.settings = settings
+        self.agents = agents
+        self.spawn = spawn
+        self.live: dict[str, Session] = {}
+        self.closing = False  # the runtime stops
+        self.admitting = True
+        self._store = store
+        self._ground = ground
+        self._ids = ids
+        self._loading: dict[str, Fact[Session]] = {}
+        self._deleting: dict[str, Fact[Receipt]] = {}
+        self._doomed: set[str] = set()
+        self._errands: set[Fact[Any]] = set()
+
+    # -- the gate
+
+    @property
+    def open(self) -> bool:
+        return self.admitting and not self.closing and self.journal.broken is None
+
+    def admit(self) -> None:
+        """Whether something may begin: raises why not."""
+        if self.journal.broken is not None:
+            raise self.journal.broken.with_traceback(None)
+        self.running()
+        if not self.admitting:
+            raise AdmissionClosedError("admission is closed since everything was stopped; reopen it to go on")
+
+    def running(self) -> None:
+        """Whether it takes orders: raises if it stops."""
+        if self.closing:
+            raise ScopeStoppedError("the runtime is stopping: nothing starts in it any more")
+
+    def reopen(self) -> None:
+        """After a Stop All: let new work in again."""
+        self.running()
+        if not self.admitting:
+            self.journal.emit(AdmissionReopened(source="user"))
+            self.admitting = True
+
+    def stop_all(self, reason: str, grace: float | None, force: bool) -> Fact[Receipt]:
+        """In one step: admission closed, every session fenced, all stops begun."""
+        if self.admitting:
+            self.admitting = False
+            self.journal.emit(AdmissionClosed(source="user", reason=reason))
+        asked = self.journal.emit(StopRequested(source="user", reach="all", reason=reason, force=force))
+        stops = self.begin_stops(reason, grace, force, asked.seq)
+        return self.see_to(lambda: self._sum(asked, stops))
+
+    def begin_stops(self, reason: str, grace: float | None, force: bool, cause: int) -> list[Fact[Receipt]]:
+        """All sessions at once; sub-agents with those above them (H24)."""
+        tops = [one for one in self.live.values() if one.parent is None and one.at_work]
+        return [one.begin_stop("session", reason, grace, force, cause) for one in tops]
+
+    async def _sum(self, asked: StopRequested, stops: list[Fact[Receipt]]) -> Receipt:
+        receipt = total(asked.reason, [await one.wait() for one in stops])
+        told = self.journal.emit(receipt_of(asked, receipt))
+        try:
+            await self.journal.committed(told)
+        except StoreError:
+            pass  # said by the journal, to everybody; the receipt stands
+        return receipt
+
+    async def settled(self) -> None:
+        """Until whatever is under way here has its end: turns, stops, closes, deletions."""
+        while self._errands:
+            try:
+                await next(iter(self._errands)).wait()
+            except Exception:  # noqa: BLE001  a boundary: told to whoever asked
+                continue
+
+    def see_to(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Fact[T]:
+        """Work of our own, which the end of the runtime waits for."""
+        done = see_to(self.loop, make)
+        self._errands.add(done)
+        done.then(lambda: self._errands.discard(done))
+        return done
+
+    # -- sessions
+
+    async def open_session(self, agent: str, cwd: str | os.PathLike[str], title: str) -> Session:
+        is_text("a title", title)
+        session = self._begin(self._agent(agent), folder(cwd), title, None, self._ground, 0)
+        return await self._handed_over(session)
+
+    def open_child(self, parent: Session, agent: str, scope: Scope, cause: int) -> Session:
+        """A sub-agent, inside the scope of the call that wants it. ToolError says which limit is in its way."""
+        limits = parent.agent.limits
+        if parent.depth + 1 > limits.depth:
+            raise ToolError(f"sub-agents go {limits.depth} deep at most: do this one yourself")
+        if len(parent.children) >= limits.breadth:
+            raise ToolError(f"a session has {limits.breadth} sub-agents at a time at most: wait for one of them")
+        try:
+            chosen = self._agent(agent)
+        except UsageError as error:
+            raise ToolError(str(error)) from None
+        child = self._begin(chosen, parent.cwd, "", parent, scope, cause)
+        parent.children[child.id] = child
+        return child
+
+    async def fork(self, session: Session, upto: int | None) -> Session:
+        if upto is not None and not is_number_upto(self.journal.last, upto):
+            raise UsageError(f"a session is forked at the number of one of its events, not at {upto!r}")
+        if upto is None:
+            upto = session.turn.started.seq - 1 if session.turn is not None else self.journal.last
+        child = self._begin(session.agent, session.cwd, session.title, None, self._ground, 0)
+        self.journal.emit(SessionForked(session=child.id, source="user", origin=session.id, upto=upto))
+        try:
+            child.history = await self._history(session.id, upto)
+        except BaseException:
+            child.begin_close("the asker was cancelled")
+            raise
+        return await self._handed_over(child)
+
+    async def resume(self, id: str) -> Session:  # noqa: A002  the word for it everywhere
+        """One that is in the log. Whoever asks while it is read gets the same session."""
+        self.exists(id)
+        live = self.live.get(id)
+        if live is not None and live.closing is None:
+            return live
+        self.admit()
+        if live is not None and live.closing is not None:
+            await live.closing.wait()
+        loading = self._loading.get(id)
+        if loading is None:
+            loading = self._loading[id] = self.see_to(lambda: self._load(id))
+            loading.then(lambda: self._loading.pop(id, None))
+        return await loading.wait()
+
+    async def sessions(self) -> list[Info]:
+        """Every session that is in the log, the oldest first."""
+        found: dict[str, Info] = {}
+        for event in await self.journal.read(kinds=("session.",)):
+            match event:
+                case SessionOpened():
+                    found[event.session] = Info(
+                        event.session, event.title, event.agent, event.cwd, event.parent, event.at, "closed"
+                    )
+                case SessionRenamed() if event.session in found:
+                    found[event.session] = msgspec.structs.replace(found[event.session], title=event.title)
+                case SessionDeleted():
+                    found.pop(event.session, None)
+        for id_, session in self.live.items():
+            if id_ in found:
+                found[id_] = msgspec.structs.replace(found[id_], state=session.state)
+        return list(found.values())
+
+    async def delete(self, id: str) -> Receipt:  # noqa: A002  the word for it everywhere
+        """Stop it, then remove it and its sub-agents. UsageError if a fork stands on it. Whoever asks again joins."""
+        self.running()
+        if (deleting := self._deleting.get(id)) is None:
+            self._doomed.add(id)  # from this step on nobody gets hold of it
+            deleting = self._deleting[id] = self.see_to(lambda: self._delete(id))
+            deleting.then(lambda: self._deleting.pop(id, None))
+        return await deleting.wait()
+
+    async def _delete(self, id_: str) -> Receipt:
+        doomed = {id_}
+        try:
+            opened = await self.journal.read(kinds=("session.",))
+            gone = {one.session for one in opened if isinstance(one, SessionDeleted)}
+            parents = {one.session: one.parent for one in opened if isinstance(one, SessionOpened)}
+            if id_ in gone or id_ not in parents:
+                raise NoSessionError(f"there is no session {id_!r}")
+            doomed |= {one for one in parents if one not in gone and id_ in _above(one, parents)}
+            forks = {one.session for one in opened if isinstance(one, SessionForked) and one.origin in doomed}
+            if left := sorted(forks - gone - doomed):
+                raise UsageError(f"session {id_} was forked into {', '.join(left)}: delete that first")
+            self._doomed |= doomed
+            receipt = of_nobody("deleted")
+            for one in doomed:
+                if (session := self.live.get(one)) is not None:
+                    closed = await session.begin_close("deleted").wait()
+                    receipt = closed if one == id_ else receipt
+            for one in sorted(doomed, key=lambda one: one == id_):  # itself last
+                await self._remove(one)
+            return receipt
+        finally:
+            self._doomed -= doomed
+
+    def exists(self, id_: str) -> None:
+        """NoSessionError while it is being deleted."""
+        if id_ in self._doomed:
+            raise NoSessionError(f"session {id_} is being deleted")
+
+    async def _remove(self, id_: str) -> None:
+        """The word that it is gone first: a crash in between is made good at the next start."""
+        events = await self.journal.read(session=id_)
+        epoch = max((one.epoch for one in events), default=0)
+        told = self.journal.emit(SessionDeleted(session=id_, epoch=epoch, source="user", events=len(events)))
+        await self.journal.committed(told)
+        await self._store.forget(id_, [told.seq])
+
+    def forget(self, session: Session) -> None:
+        """By a session that is closed."""
+        if self.live.get(session.id) is session:
+            del self.live[session.id]
+        if session.parent is not None:
+            session.parent.children.pop(session.id, None)
+
+    def follow(self, after: int, session: str | None, name: str = "follower") -> Tail:
+        return Tail(self.journal, self.bus, after, session, name)
+
+    # -- after a crash
+
+    async def make_good(self) -> None:
+        """End what the log has open, park what waits, and take the gate as it was left. Nothing is run again (H23)."""
+        marks = await self.journal.read(kinds=("runtime.stopped", "admission."))
+        self.admitting = is_admitting(marks)
+        orderly = max((one.seq for one in marks if one.kind == "runtime.stopped"), default=0)
+        left = Leftovers()
+        for event in await self.journal.read(after=orderly):
+            left.apply(event)
+        left.drop_deleted()
+        self.journal.adopt(left.requests.values(), left.begun)
+        for request in sorted(left.requests.values(), key=lambda one: -one.seq):
+            self.journal.end_all([request], "interrupted", left.epochs.get(request.session, 0))
+        for id_, queue in left.queues.items():
+            self._park(id_, queue, left.epochs[id_])
+        for id_, seq in left.deleted.items():
+            await self._store.forget(id_, [seq])
+
+    def _park(self, id_: str, queue: Queue, epoch: int) -> None:
+        if queue.waiting:
+            self.journal.emit(
+                QueueParked(session=id_, epoch=epoch, messages=sorted(queue.waiting), reason="interrupted")
+            )
+
+    # -- inside
+
+    def _agent(self, name: str) -> Agent:
+        if name not in self.agents:
+            raise UsageError(f"there is no agent {name!r}; {what_there_is('agents', name, sorted(self.agents))}")
+        agent = self.agents[name]
+        if agent.isolation != "none":
+            raise UsageError(f"the agent {name} wants isolation {agent.isolation!r}, and there is only 'none' yet")
+        if agent.harness:
+            self.registry.harness(agent.harness)
+            return agent
+        self.registry.strategy(agent.strategy)
+        self.registry.need("model", agent.model)
+        for tool in agent.tools:
+            self.registry.tool(tool)
+        return agent
+
+    def _begin(self, agent: Agent, cwd: str, title: str, parent: Session | None, ground: Scope, cause: int) -> Session:
+        self.admit()
+        session = Session(self, self._ids(), agent, cwd, title, parent, ground)
+        self.live[session.id] = session
+        above = parent.id if parent is not None else ""
+        source = "kernel" if parent is not None else "user"
+        session.emit(
+            SessionOpened(
+                session=session.id,
+                source=source,
+                cause=cause,
+                agent=agent.name,
+                cwd=cwd,
+                title=title,
+                parent=above,
+                depth=session.depth,
+            )
+        )
+        return session
+
+    async def _handed_over(self, session: Session) -> Session:
+        """Acknowledged when all of it is on disk. If the asker is cancelled before it has it, it is closed."""
+        try:
+            await self.journal.flushed()
+        except BaseException:
+            session.begin_close("the asker was cancelled")
+            raise
+        return session
+
+    async def _history(self, id_: str, upto: int | None) -> History:
+        history = History()
+        for event in await self.events(id_, upto):
+            history.apply(event)
+        return history
+
+    async def events(self, id_: str, upto: int | None = None) -> list[Event]:
+        """All of a session; those of its origin first, if it is a fork."""
+        events = await self.journal.read(session=id_, upto=upto)
+        forked = next((one for one in events if isinstance(one, SessionForked)), None)
+        return [*(await self.events(forked.origin, forked.upto) if forked else []), *events]
+
+    async def _load(self, id_: str) -> Session:
+        events = await self.journal.read(session=id_)
+        opened = next((one for one in events if isinstance(one, SessionOpened)), None)
+        if opened is None or any(isinstance(one, SessionDeleted) for one in events):
+            raise NoSessionError(f"there is no session {id_!r}")
+        session = Session(self, id_, self._agent(opened.agent), folder(opened.cwd), opened.title, None, self._ground)
+        session.history = await self._history(id_, None)
+        queue, title, turns = Queue(), opened.title, 0
+        for event in events:
+            queue.apply(event)
+            title = event.title if isinstance(event, SessionRenamed) else title
+            turns = event.turn if isinstance(event, TurnStarted) else turns
+        waiting = [one for one in (queue.parked | queue.waiting).values() if one is not None]
+        parked = sorted(waiting, key=lambda one: one.seq)
+        session.resumed(title, max(one.epoch for one in events), turns, parked)
+        self.admit()
+        self.exists(id_)
+        if (live := self.live.get(id_)) is None:
+            self.live[id_] = session
+            return session
+        if live.closing is None:
+            return live  # it was opened while it was looked for
+        await live.closing.wait()
+        return await self._load(id_)
+
+
+def _above(session: str, parents: dict[str, str]) -> Iterator[str]:
+    """The sessions whose sub-agent it is, however far up."""
+    while session := parents.get(session, ""):
+        yield session
+
+
+def is_number_upto(last: int, number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool) and 0 < number <= last

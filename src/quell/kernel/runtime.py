@@ -1,0 +1,357 @@
+"""The runtime: everything is started in order and stopped in reverse, at any half-started point (H22).
+
+Starting and stopping are work of our own, which no caller owns: cancelling whoever waits breaks nothing off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import secrets
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..config import SCRIPTED, Agent, Settings
+from ..errors import QuellError, ScopeStoppedError, StoreError, UsageError
+from ..events import ConfigChanged, Event, RuntimeErrored, RuntimeReady, RuntimeStopped, RuntimeStopping
+from ..ports import Clock, Plugin, Spawner, Store
+from ..supervise import Ladder, Receipt, Scope, Supervisor
+from ..supervise.errand import Errand, Fact, see_to
+from ..supervise.receipt import of_nobody
+from ..supervise.request import plain
+from .bus import Bus
+from .discovery import Found
+from .halting import total
+from .host import Host, Info
+from .journal import Journal
+from .plugins import Plugins
+from .registry import Registry
+from .session import Session
+from .strategies import React, Tools
+from .tail import Tail
+
+if TYPE_CHECKING:
+    from typing import Any, Self
+
+HEAR_OUT = 1.0
+"""Seconds for handlers to hear the last events, before the bus is closed."""
+LOG = "log.sqlite"
+_log = logging.getLogger("quell")
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.time()
+
+
+async def spawn_in(scope: Scope, argv: Sequence[str], **wishes: Any) -> Any:
+    return await scope.spawn(argv, **wishes)
+
+
+@dataclass(frozen=True)
+class Ports:
+    """What a runtime stands on. Real by default; a simulation brings its own."""
+
+    store: Callable[[str], Store]
+    """Given the path of the log."""
+    find: Callable[[str], list[Found]] = lambda _: []
+    """Given the state folder: the plugins that there are. Called in a thread."""
+    supervisor: Callable[..., Supervisor] = Supervisor
+    clock: Clock = WallClock()  # noqa: RUF009  it has no state
+    spawn: Spawner = spawn_in
+    ids: Callable[[], str] = lambda: secrets.token_hex(5)
+
+
+class Runtime:
+    """`state_dir` is taken exclusively. `plugins` are loaded besides those that are found."""
+
+    def __init__(
+        self,
+        ports: Ports,
+        *,
+        state_dir: str | os.PathLike[str],
+        agents: Iterable[Agent] = (),
+        plugins: Iterable[Plugin] = (),
+        settings: Settings | None = None,
+        contain: str = "auto",
+    ) -> None:
+        self.state_dir = os.path.abspath(state_dir)
+        self.failed: StoreError | None = None
+        """Why the log cannot be written any more. Everything was stopped then."""
+        self._ports = ports
+        self._agents = {one.name: one for one in agents}
+        self._given = list(plugins)
+        self._settings = settings or Settings()
+        self._contain = contain
+        self._supervisor: Supervisor | None = None
+        self._journal: Journal | None = None
+        self._bus: Bus | None = None
+        self._plugins: Plugins | None = None
+        self._host: Host | None = None
+        self._started: Fact[None] | None = None
+        self._ended: Fact[Receipt] | None = None
+        self._ready = False
+
+    # -- sessions
+
+    async def open(self, agent: str = "scripted", cwd: str | os.PathLike[str] = ".", *, title: str = "") -> Session:
+        """A new session. If the asker is cancelled before it has it, it is closed again."""
+        return await self.host.open_session(agent, cwd, title)
+
+    async def resume(self, id: str) -> Session:  # noqa: A002  the word for it everywhere
+        """A session of the log, as it was left."""
+        return await self.host.resume(id)
+
+    async def sessions(self) -> list[Info]:
+        """Every session that is in the log, the oldest first."""
+        return await self.host.sessions()
+
+    async def delete(self, id: str) -> Receipt:  # noqa: A002  the word for it everywhere
+        """Stop a session and remove all of it from the log."""
+        return await self.host.delete(id)
+
+    def follow(self, after: int = 0) -> Tail:
+        """All events after that one, and then those that come."""
+        return self.host.follow(after, None)
+
+    # -- stopping and letting in again
+
+    async def stop_all(self, *, reason: str = "stop all", grace: float | None = None, force: bool = False) -> Receipt:
+        """Close admission, then end every session at once. It stays closed until `reopen`, over restarts too."""
+        reason, _ = plain(reason, 0 if grace is None else grace)  # refused before anything is begun
+        if self._ended is not None:
+            return await self._end(reason, grace, force).wait()
+        return await self.host.stop_all(reason, grace, force).wait()
+
+    def reopen(self) -> None:
+        """Let new work in again."""
+        self.host.reopen()
+
+    @property
+    def admitting(self) -> bool:
+        """Whether new work is let in."""
+        return self.host.open
+
+    # -- settings
+
+    @property
+    def settings(self) -> Settings:
+        return self._settings
+
+    def configure(self, **changes: float) -> Settings:
+        """Change settings: each acts on its next use, without a restart. UsageError names one that does not exist."""
+        known = msgspec.structs.asdict(self._settings)
+        if unknown := sorted(set(changes) - set(known)):
+            raise UsageError(f"there is no setting {unknown[0]!r}; there are {', '.join(known)}")
+        for name, value in changes.items():
+            if not is_seconds(value):
+                raise UsageError(f"{name} is a number of seconds, not {value!r}")
+        self.host.running()
+        self._settings = self.host.settings = msgspec.structs.replace(self._settings, **changes)
+        assert self._supervisor is not None
+        self._supervisor.ladder = Ladder(self._settings.ask, self._settings.term)
+        self.bus.deadline = self._settings.handler
+        self.plugins.deadline = self._settings.plugin
+        self.host.journal.emit(ConfigChanged(source="user", changed=dict(changes)))
+        return self._settings
+
+    # -- parts
+
+    @property
+    def host(self) -> Host:
+        if self._host is None or not self._ready:
+            raise ScopeStoppedError("the runtime is not running: enter it with `async with`")
+        return self._host
+
+    @property
+    def bus(self) -> Bus:
+        if self._bus is None:
+            raise ScopeStoppedError("the runtime is not running: enter it with `async with`")
+        return self._bus
+
+    @property
+    def plugins(self) -> Plugins:
+        if self._plugins is None:
+            raise ScopeStoppedError("the runtime is not running: enter it with `async with`")
+        return self._plugins
+
+    # -- life
+
+    async def __aenter__(self) -> Self:
+        if self._started is not None:
+            raise ScopeStoppedError("a runtime is started once: make a new one")
+        self._started = Errand(asyncio.get_running_loop(), self._start()).done
+        try:
+            await self._started.wait()
+        except BaseException as error:
+            stopped = self._ended is not None and isinstance(error, QuellError)
+            await self._end("not started", None, True).insist()
+            if stopped:
+                raise ScopeStoppedError("the runtime was stopped while it started") from None
+            raise
+        if self._ended is not None:
+            await self._ended.insist()
+            raise ScopeStoppedError("the runtime was stopped while it started")
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        receipt = await self._end("end of block" if kind is None else kind.__name__, None, False).insist()
+        if not receipt.confirmed:
+            _log.error("the runtime: %s", receipt.sentence())
+
+    async def close(self, *, reason: str = "close", grace: float | None = None, force: bool = False) -> Receipt:
+        """Stop everything and take it down; asking again joins, and `force` cuts it short."""
+        return await self._end(reason, grace, force).wait()
+
+    async def _start(self) -> None:
+        loop, ports = asyncio.get_running_loop(), self._ports
+        # The state directory is ours, and a crash's processes are gone, before the log is touched.
+        ladder = Ladder(self._settings.ask, self._settings.term)
+        supervisor = ports.supervisor(state_dir=self.state_dir, ladder=ladder, contain=self._contain)
+        self._supervisor = supervisor
+        await supervisor.__aenter__()
+        Errand(loop, self._watch(supervisor))
+
+        store = ports.store(os.path.join(self.state_dir, LOG))
+        self._journal = journal = Journal(store, ports.clock, self._publish, self._broke)
+        await journal.open()
+        self._go_on()
+
+        self._bus = bus = Bus(supervisor.scope("bus"), emit=journal.emit, deadline=self._settings.handler)
+        registry = Registry()
+        registry.add("strategy", "tools", Tools(), plugin="quell")
+        registry.add("strategy", "react", React(), plugin="quell")
+        self._host = host = Host(
+            loop,
+            store,
+            journal,
+            bus,
+            registry,
+            supervisor.scope("sessions"),
+            self._settings,
+            self._agents,
+            ports.spawn,
+            ports.ids,
+        )
+        await host.make_good()
+        self._go_on()
+
+        self._plugins = host.plugins = Plugins(
+            supervisor.scope("plugins"), registry, bus, journal.emit, deadline=self._settings.plugin
+        )
+        found = await loop.run_in_executor(None, ports.find, self.state_dir)
+        self._go_on()
+        await self._plugins.load_all(found)
+        for one in self._given:
+            self._go_on()
+            await self._plugins.load(one)
+        tools = tuple(name for name in SCRIPTED.tools if registry.has("tool", name))
+        self._agents.setdefault(SCRIPTED.name, msgspec.structs.replace(SCRIPTED, tools=tools))
+
+        from .. import __version__
+
+        journal.emit(RuntimeReady(version=__version__, rung=self._contain))
+        await journal.flushed()
+        self._ready = True
+
+    def _go_on(self) -> None:
+        """Between two steps: whoever stops the runtime while it starts need not wait for the rest (H05, H22)."""
+        if self._ended is not None:
+            raise ScopeStoppedError("the runtime was stopped while it started")
+
+    def _end(self, reason: str, grace: float | None, force: bool) -> Fact[Receipt]:
+        """Begin to stop, or join whoever does; `force` cuts it short."""
+        if self._ended is None:
+            loop = asyncio.get_running_loop()
+            self._ended = Fact(loop)  # from here on a start does not go on
+            if (plugins := self._plugins) is not None and not self._ready:
+                see_to(loop, lambda: plugins.close(force=force))  # one may take its time to be set up
+            done, ended = see_to(loop, lambda: self._stop(reason, grace, force)), self._ended
+            done.then(lambda: hand_on(done, ended))
+        elif force and self._supervisor is not None:
+            self._supervisor.begin_stop(reason, None, True)
+        return self._ended
+
+    async def _stop(self, reason: str, grace: float | None, force: bool) -> Receipt:
+        """In reverse. May be begun again after an interrupt: every step joins what is under way."""
+        if self._started is not None:
+            try:
+                await self._started.wait()
+            except BaseException:  # noqa: BLE001  told to whoever starts it: what is half started is taken down here
+                force = True
+        receipts: list[Receipt] = []
+        if self._host is not None and self._journal is not None:
+            self._host.closing = True
+            cause = self._journal.emit(RuntimeStopping(reason=reason)).seq if self._ready else 0
+            stops = self._host.begin_stops(reason, grace, force, cause)
+            receipts += [await one.wait() for one in stops]
+            await self._host.settled()
+            for session in list(self._host.live.values()):
+                self._host.forget(session)
+        if self._plugins is not None:
+            receipts += await self._plugins.close(grace=grace, force=force)
+        if self._bus is not None and self._journal is not None:
+            if self._ready:
+                confirmed = all(one.confirmed for one in receipts)
+                self._journal.emit(RuntimeStopped(confirmed=confirmed))
+            self._journal.seal()
+            await self._hear_out(self._journal, self._bus, self._supervisor)
+            self._bus.close()
+        if self._journal is not None:
+            await self._journal.close()
+        self._ready = False
+        if self._supervisor is None:
+            return of_nobody(reason)
+        receipts.append(await self._supervisor.begin_stop(reason, grace, force).wait())
+        return total(reason, receipts)
+
+    async def _hear_out(self, journal: Journal, bus: Bus, scope: Scope | None) -> None:
+        """The last events reach disk and handlers, or a bound."""
+        try:
+            await journal.flushed()
+        except StoreError:
+            pass  # said when it broke
+        if scope is None:
+            return
+        try:
+            heard = scope.task(bus.drained(), name="the last events")
+        except QuellError:
+            return  # stopped from outside
+        await asyncio.wait([heard], timeout=HEAR_OUT)
+
+    async def _watch(self, supervisor: Supervisor) -> None:
+        """Whoever stops the supervisor (the control socket, say) stops the runtime."""
+        await supervisor.stopped()
+        self._end("the supervisor was stopped", None, True)
+
+    def _publish(self, event: Event) -> None:
+        if self._bus is not None and not self._bus.closed:
+            self._bus.publish(event)
+
+    def _broke(self, error: StoreError) -> None:
+        """What cannot be recorded must not go on: everything is stopped, nothing new is let in."""
+        self.failed = error
+        _log.error("the log cannot be written, so everything is stopped: %s", error)
+        if self._bus is not None and not self._bus.closed:
+            self._bus.publish(RuntimeErrored(error=f"StoreError: {error}", where="log"))
+        if self._host is not None:
+            self._host.begin_stops("the log cannot be written", None, False, 0)
+
+
+def hand_on(done: Fact[Receipt], ended: Fact[Receipt]) -> None:
+    try:
+        ended.tell(done.get())
+    except Exception as error:  # noqa: BLE001  a boundary: told to whoever waits
+        ended.fail(error)
+
+
+def is_seconds(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0

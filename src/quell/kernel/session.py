@@ -1,0 +1,374 @@
+"""A session: a conversation with one agent, one turn at a time, with a queue that a stop parks and never loses (H19).
+
+A stop is recorded and fences in one step; what it ends, and in which order, is `halting.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from ..config import Agent
+from ..errors import NoSessionError, StoreError, UsageError
+from ..events import (
+    ApprovalAnswered,
+    ApprovalAsked,
+    Event,
+    MessageUser,
+    QueueDiscarded,
+    QueueParked,
+    QueueReleased,
+    Reach,
+    SessionClosed,
+    SessionRenamed,
+    StopRequested,
+)
+from ..supervise import Process, Receipt, Scope
+from ..supervise.errand import Errand, Fact
+from ..supervise.receipt import of_nobody
+from ..supervise.request import plain
+from .ends import receipt_of
+from .export import to_jsonl, to_markdown
+from .halting import Halt
+from .history import History
+from .hosting import Guest, leave
+from .sent import Sent
+from .turn import Turn
+
+if TYPE_CHECKING:
+    from .host import Host
+    from .tail import Tail
+
+E = TypeVar("E", bound=Event)
+
+
+class Session:
+    """Made by the runtime: `open`, `resume`, `fork`."""
+
+    def __init__(
+        self,
+        host: Host,
+        id: str,  # noqa: A002  the word for it everywhere
+        agent: Agent,
+        cwd: str,
+        title: str,
+        parent: Session | None,
+        ground: Scope,
+    ) -> None:
+        self.host = host
+        self.id = id
+        self.agent = agent
+        self.cwd = cwd
+        self.title = title
+        self.parent = parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.epoch = 0
+        self.turns = 0
+        self.turn: Turn | None = None
+        self.waiting: deque[MessageUser] = deque()
+        self.parked: list[MessageUser] = []
+        self.history = History()
+        self.children: dict[str, Session] = {}
+        self.halts: set[Halt] = set()
+        self.guest: Guest | None = None
+        self.gone = False  # closed or deleted: nothing is added any more
+        self._above = ground
+        self._recorded: Scope | None = None  # whose stop is in the log
+        self._scope: Scope | None = None
+        self._jobs: dict[Process, None] = {}
+        self._jobs_scope: Scope | None = None
+        self._sent: dict[int, Sent] = {}
+        self._closed: Fact[Receipt] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Session {self.id} {self.state}>"
+
+    @property
+    def state(self) -> Literal["closed", "stopping", "running", "idle"]:
+        if self.gone:
+            return "closed"
+        return "stopping" if self.halts else "running" if self.turn is not None else "idle"
+
+    @property
+    def closing(self) -> Fact[Receipt] | None:
+        """Its close, once somebody has asked for it."""
+        return self._closed
+
+    @property
+    def at_work(self) -> bool:
+        """Whether there is anything that a stop would end or park."""
+        lives = self._scope is not None and not self._scope.over
+        return lives or self.turn is not None or bool(self.waiting or self.halts or self.children)
+
+    # -- what a person asks for
+
+    def send(self, text: str) -> Sent:
+        """Say something to the agent: at once, or after what it is busy with. Refused while admission is closed.
+
+        Iterate over what this gives to see the events of the answer, or await it for how the turn ended. Letting go
+        of it cancels nothing (H20).
+        """
+        self._alive()
+        self.host.admit()
+        is_text("a message", text)
+        message = self.emit(MessageUser(session=self.id, epoch=self.epoch, source="user", text=text))
+        sent = self._sent[message.seq] = Sent(self, message)
+        self.waiting.append(message)
+        self.go_on()
+        return sent
+
+    async def stop(
+        self, *, reach: Reach = "session", reason: str = "stop", grace: float | None = None, force: bool = False
+    ) -> Receipt:
+        """End the turn, or all of the session: background jobs and sub-agents too. The queue is parked.
+
+        Asking again joins; `force` cuts it short. Cancelling the asker changes nothing.
+        """
+        if reach not in ("turn", "session"):
+            raise UsageError(
+                f"a session stops with reach 'turn' or 'session', not {reach!r}; Runtime.stop_all stops all"
+            )
+        reason, _ = plain(reason, 0 if grace is None else grace)  # refused before anything is begun
+        return await self.begin_stop(reach, reason, grace, force).wait()
+
+    def approve(self, request: int, allow: bool, reason: str = "") -> ApprovalAnswered:
+        """Answer an approval, named by the `seq` of its question."""
+        asked = self.host.journal.requests.get(request)
+        if not isinstance(asked, ApprovalAsked) or asked.session != self.id:
+            raise UsageError(f"there is no open approval {request} in session {self.id}: it was answered or withdrawn")
+        return self.emit(
+            ApprovalAnswered(
+                session=self.id,
+                turn=asked.turn,
+                epoch=self.epoch,
+                source="user",
+                cause=request,
+                request=request,
+                allow=allow,
+                reason=reason,
+            )
+        )
+
+    def release(self) -> list[int]:
+        """Let the parked messages run, in their order, before any that came later."""
+        self._alive()
+        self.host.admit()
+        numbers = [one.seq for one in self.parked]
+        if numbers:
+            self.emit(QueueReleased(session=self.id, epoch=self.epoch, source="user", messages=numbers))
+            self.waiting.extendleft(reversed(self.parked))
+            self.parked.clear()
+            self.go_on()
+        return numbers
+
+    def discard(self) -> list[int]:
+        """Drop the parked messages."""
+        self._alive()
+        numbers = [one.seq for one in self.parked]
+        if numbers:
+            self.emit(QueueDiscarded(session=self.id, epoch=self.epoch, source="user", messages=numbers))
+            for one in self.parked:
+                self._sent.pop(one.seq, None)
+            self.parked.clear()
+        return numbers
+
+    async def rename(self, title: str) -> None:
+        self._alive()
+        self.title = is_text("a title", title)
+        await self.host.journal.committed(
+            self.emit(SessionRenamed(session=self.id, epoch=self.epoch, source="user", title=title))
+        )
+
+    async def fork(self, upto: int | None = None) -> Session:
+        """A new session that begins with the history of this one, up to and with the event `upto`."""
+        self._alive()
+        return await self.host.fork(self, upto)
+
+    async def delete(self) -> Receipt:
+        """Stop it, then remove all of it from the log."""
+        return await self.host.delete(self.id)
+
+    async def close(self) -> Receipt:
+        """Stop it and let go of it. It stays in the log, and can be resumed."""
+        return await self.begin_close("closed").wait()
+
+    async def export(self, form: Literal["jsonl", "markdown"] = "jsonl") -> str:
+        """The whole conversation; of a fork, with what it began with."""
+        events = await self.host.events(self.id)
+        if form == "jsonl":
+            return b"".join(to_jsonl(events)).decode()
+        if form == "markdown":
+            return to_markdown(events, self.title or self.id)
+        raise UsageError(f"an export is 'jsonl' or 'markdown', not {form!r}")
+
+    def follow(self, after: int = 0) -> Tail:
+        """All events of this session after that one, and then those that come."""
+        return self.host.follow(after, self.id)
+
+    # -- turns
+
+    def emit(self, event: E) -> E:
+        """Record an event of this session."""
+        self.host.journal.emit(event)
+        if event.seq:
+            self.history.apply(event)
+        return event
+
+    def go_on(self) -> None:
+        """Start the next turn, if there is one and nothing is in its way."""
+        if self.turn is None and not self.halts and self.waiting and not self.gone and self.host.open:
+            message = self.waiting.popleft()
+            self.turns += 1
+            self.epoch += 1
+            self.turn = Turn(self, message, self.turns, self.epoch)
+            if (sent := self._sent.get(message.seq)) is not None:
+                sent.turn = self.turn
+            self.turn.begin()
+
+    def turn_over(self, turn: Turn) -> None:
+        """By the turn, at its end."""
+        self.turn = None
+        self._sent.pop(turn.message.seq, None)
+        self.go_on()
+
+    # -- stops
+
+    def begin_stop(
+        self, reach: Reach, reason: str, grace: float | None = None, force: bool = False, cause: int = 0
+    ) -> Fact[Receipt]:
+        """In one step: recorded, fenced, parked, begun. What was asked for is a fact that nobody can cancel."""
+        if self.gone or (self.host.closing and not self.at_work):
+            return known(self.host.loop, of_nobody(reason))
+        self.epoch += 1
+        turn = self.turn
+        asked = self.emit(
+            StopRequested(
+                session=self.id,
+                turn=turn.number if turn is not None else 0,
+                epoch=self.epoch,
+                source="user" if not cause else "kernel",
+                cause=cause,
+                reach=reach,
+                reason=reason,
+                force=force,
+            )
+        )
+        if turn is not None:
+            turn.doom("stopped", reason)
+            open_ = self.host.journal.open_in(self.id, turn.number)
+            approvals = [one for one in open_ if isinstance(one, ApprovalAsked)]
+            self.host.journal.end_all(approvals, f"stopped: {reason}", self.epoch)  # nobody can say yes any more
+        self.park(asked, reason)
+        below = [one.begin_stop("session", reason, grace, force, asked.seq) for one in list(self.children.values())]
+        if reach != "turn":
+            self.recorded()
+        scope = self._scope if reach != "turn" else turn.scope if turn is not None else None
+        return Halt(self, asked, scope if scope is not None and not scope.over else None, below, grace).done
+
+    def park(self, asked: StopRequested, reason: str) -> None:
+        if self.waiting:
+            numbers = [one.seq for one in self.waiting]
+            self.emit(QueueParked(session=self.id, epoch=self.epoch, cause=asked.seq, messages=numbers, reason=reason))
+            self.parked.extend(self.waiting)
+            self.waiting.clear()
+
+    def begin_close(self, reason: str) -> Fact[Receipt]:
+        """Stop it first, if there is anything to stop."""
+        if self._closed is None:
+            nobody = known(self.host.loop, of_nobody(reason))
+            stopped = self.begin_stop("session", reason) if self.at_work else nobody
+            self._closed = self.host.see_to(lambda: self._close(stopped, reason))
+        return self._closed
+
+    async def _close(self, stopped: Fact[Receipt], reason: str) -> Receipt:
+        receipt = await stopped.wait()
+        if not self.gone:
+            self.gone = True
+            closed = self.emit(SessionClosed(session=self.id, epoch=self.epoch, reason=reason))
+            self.host.forget(self)
+            self._sent.clear()
+            try:
+                await self.host.journal.committed(closed)
+            except StoreError:
+                pass  # said by the journal, to everybody
+        return receipt
+
+    # -- where its work lives
+
+    def ground(self) -> Scope:
+        """Its scope, with a box of its own; a new one after a stop of the whole session."""
+        if self._scope is None or self._scope.stopping is not None:
+            self._scope = self._above.scope(self.id, box=self.parent is None)
+            self._jobs_scope = None
+            Errand(self.host.loop, self._watch(self._scope))
+        return self._scope
+
+    @property
+    def stands(self) -> bool:
+        """Whether its scope is there, and is not being stopped."""
+        return self._scope is not None and self._scope.stopping is None
+
+    def recorded(self) -> None:
+        """A stop of the scope that it has now is in the log."""
+        self._recorded = self._scope
+
+    async def _watch(self, scope: Scope) -> None:
+        """Somebody stops it from outside while it is idle: recorded when the loop turns (H25)."""
+        receipt = await scope.stopped()
+        if scope is self._recorded or self.gone or self.turn is not None:
+            return
+        self.epoch += 1
+        asked = self.emit(
+            StopRequested(session=self.id, epoch=self.epoch, source="control", reach="session", reason=receipt.reason)
+        )
+        self.park(asked, receipt.reason)
+        leave(self, receipt.reason)
+        self.emit(receipt_of(asked, receipt))
+
+    def jobs_scope(self) -> Scope:
+        """For what was put in the background on purpose: it outlives the turn."""
+        ground = self.ground()
+        if self._jobs_scope is None:
+            self._jobs_scope = ground.scope("jobs")
+        return self._jobs_scope
+
+    def spawned(self, process: Process, background: bool) -> None:
+        if background:
+            self._jobs[process] = None
+            process.over.then(lambda: self._jobs.pop(process, None))
+
+    def jobs(self) -> Sequence[Process]:
+        return tuple(self._jobs)
+
+    def resumed(self, title: str, epoch: int, turns: int, parked: list[MessageUser]) -> None:
+        """As the log has it."""
+        self.title, self.epoch, self.turns, self.parked = title, epoch, turns, parked
+
+    def _alive(self) -> None:
+        if self.gone or self._closed is not None:
+            raise NoSessionError(f"session {self.id} is closed; Runtime.resume({self.id!r}) opens it again")
+        self.host.exists(self.id)
+        self.host.running()
+
+
+def known(loop: asyncio.AbstractEventLoop, receipt: Receipt) -> Fact[Receipt]:
+    fact: Fact[Receipt] = Fact(loop)
+    fact.tell(receipt)
+    return fact
+
+
+def is_text(what: str, text: object) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"{what} is text, not {text!r}")
+    return text
+
+
+def folder(cwd: str | os.PathLike[str]) -> str:
+    """The working directory of a session: one that is there."""
+    path = os.path.abspath(cwd)
+    if not os.path.isdir(path):
+        raise UsageError(f"{os.fspath(cwd)} is not a folder: a session needs one to work in")
+    return path

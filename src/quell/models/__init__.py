@@ -1,0 +1,1 @@
+"""Models: what answers. Each implements `quell.ports.Model` and knows nothing of the others."""

@@ -1,0 +1,52 @@
+"""The runtime as a Python program gets it: the kernel with the SQLite log and every plugin that is installed.
+
+async with quell.Runtime() as rt:
+    session = await rt.open(agent="scripted", cwd=".")
+    async for event in session.send("$ echo hello"):
+        print(event)
+    receipt = await session.stop()
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+from .config import Agent, Settings
+from .kernel.discovery import FOLDER, Found, disabled_in, find
+from .kernel.runtime import Ports
+from .kernel.runtime import Runtime as Kernel
+from .ports import Plugin
+from .stores.sqlite import SqliteStore
+from .supervise.ledger import state_dir as usual_place
+
+HOME = "runtime"
+"""Of the runtime that is given no folder, below the usual place."""
+
+
+class Runtime(Kernel):
+    """`state_dir` is where the log is, and is taken exclusively; without one, the usual place of this user."""
+
+    def __init__(
+        self,
+        *,
+        state_dir: str | os.PathLike[str] | None = None,
+        agents: Iterable[Agent] = (),
+        plugins: Iterable[Plugin] = (),
+        settings: Settings | None = None,
+        contain: str = "auto",
+    ) -> None:
+        super().__init__(
+            Ports(store=SqliteStore, find=installed),
+            state_dir=os.path.join(usual_place(), HOME) if state_dir is None else state_dir,
+            agents=agents,
+            plugins=plugins,
+            settings=settings,
+            contain=contain,
+        )
+
+
+def installed(_: str) -> list[Found]:
+    """What is in the environment and what `quell plugin install` put beside it, but for what is disabled."""
+    shelf = os.path.join(usual_place(), FOLDER)
+    return find(disabled_in(shelf), shelf)

@@ -1,0 +1,1 @@
+"""Where events are kept: implementations of `quell.ports.Store`."""
