@@ -232,7 +232,7 @@ async def record(rt: Kernel, session: quell.Session) -> None:
     await journal.committed(written)
     await journal.flushed()
     assert [one.seq for one in await journal.read(after=written.seq - 1, session=session.id)] == [written.seq]
-    assert [one.seq for one in await journal.page(written.seq - 1, session.id)] == [written.seq]
+    assert [one.seq for one in await journal.page(written.seq - 1, written.seq, session.id)] == [written.seq]
 
 
 async def follow(rt: Kernel, session: quell.Session) -> None:

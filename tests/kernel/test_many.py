@@ -167,7 +167,7 @@ def test_a_session_that_is_deleted_is_stopped_first(stage: Stage, steps: int) ->
     """H27: at any point of its cold start, and later."""
     seen: list[quell.Event] = []
 
-    async def main(rt: quell.Runtime) -> None:
+    async def main(rt: Runtime) -> None:
         session = await rt.open("scripted", stage.cwd)
         sent = session.send(DEAF)
         after = sent.message.seq
@@ -192,7 +192,7 @@ def test_what_a_deleted_session_did_last_is_told_in_order(stage: Stage) -> None:
     """H27: stopped, with its receipt, then closed, then deleted."""
     seen: list[quell.Event] = []
 
-    async def main(rt: quell.Runtime) -> None:
+    async def main(rt: Runtime) -> None:
         client, deleting = rt.follow(rt.host.journal.last), asyncio.Future[quell.Receipt]()
         session = await rt.open("scripted", stage.cwd)
         session.send(DEAF)
@@ -214,7 +214,7 @@ def test_what_a_deleted_session_did_last_is_told_in_order(stage: Stage) -> None:
 def test_after_a_stop_at_any_point_the_next_message_is_answered_at_once(stage: Stage, reach: str, force: bool) -> None:
     """H27: even one that is sent while the stop is under way."""
 
-    async def main(rt: quell.Runtime) -> None:
+    async def main(rt: Runtime) -> None:
         rt.configure(ask=5.0, term=5.0)
         session = await rt.open("scripted", stage.cwd)
         for steps in [*range(0, 40, 3), 60, 100, 200]:
@@ -235,7 +235,7 @@ def test_after_a_stop_at_any_point_the_next_message_is_answered_at_once(stage: S
 def test_after_a_stop_of_the_turn_a_job_goes_on_and_the_next_message_is_answered(stage: Stage) -> None:
     """H27: what was put in the background on purpose is no part of the turn."""
 
-    async def main(rt: quell.Runtime) -> None:
+    async def main(rt: Runtime) -> None:
         session = await rt.open("scripted", stage.cwd)
         await session.send("$ sleep 600 &")
         sent = session.send(DEAF)

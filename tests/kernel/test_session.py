@@ -134,7 +134,7 @@ def test_a_session_whose_asker_was_cancelled_is_closed_again(stage: Stage, count
 
 @pytest.mark.parametrize("what", [None, 7, b"x"], ids=str)
 def test_what_is_no_text_is_refused_before_it_reaches_the_log(stage: Stage, what: Any) -> None:
-    """H35: a row that cannot be read would keep the runtime from ever starting again."""
+    """H35, H64: a row that cannot be read would keep the runtime from ever starting again."""
 
     async def main(rt: Runtime) -> None:
         session = await stage.open(rt)

@@ -197,7 +197,7 @@ def test_whatever_a_tool_raises_its_call_ends_once_and_the_turn_goes_on(stage: S
 
 @pytest.mark.parametrize("result", [None, 7, b"bytes", "\udcff", {"a": 1}], ids=repr)
 def test_a_result_that_is_no_text_gets_its_call_an_end_and_the_log_stays_readable(stage: Stage, result: Any) -> None:
-    """H35: what a stranger returns is not always what it promised."""
+    """H35, H64: what a stranger returns is not always what it promised."""
 
     async def odd(_: Mapping[str, Any], caller: Caller) -> str:
         return result  # type: ignore[no-any-return]  # as strangers do
@@ -230,7 +230,7 @@ def test_a_result_that_is_no_text_gets_its_call_an_end_and_the_log_stays_readabl
     ids=repr,
 )
 def test_whatever_a_model_streams_its_request_ends_and_the_log_stays_readable(stage: Stage, chunk: Any) -> None:
-    """H35: models write half a character, and arguments that are no object."""
+    """H35, H64: models write half a character, and arguments that are no object."""
     stage.model.will([chunk])
 
     async def main(rt: Runtime) -> None:

@@ -24,7 +24,7 @@ def failures(seeds: range) -> list[str]:
 
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_promise_holds_in_simulations(part: int) -> None:
-    """H18, H19, H21, H23, H27, H35: the fence, the queue, admission, crashes, deletes, one end for each request."""
+    """H18, H19, H21, H23, H27, H35, H65, H66: the fence, the queue, admission, crashes, deletes, one end for each."""
     found = failures(range(part, SEEDS, PARTS))
     assert not found, f"{len(found)} simulations failed\n" + "\n\n".join(found[:5])
 
