@@ -77,7 +77,7 @@ class Host:
         journal: Journal,
         bus: Bus,
         registry: Registry,
-        ground: Scope,
+        above: Scope,
         settings: Settings,
         agents: dict[str, Agent],
         spawn: Spawner,
@@ -95,7 +95,8 @@ class Host:
         self.closing = False  # the runtime stops
         self.admitting = True
         self._store = store
-        self._ground = ground
+        self._above = above
+        self._ground: Scope | None = None
         self._ids = ids
         self._loading: dict[str, Fact[Session]] = {}
         self._deleting: dict[str, Fact[Receipt]] = {}
@@ -170,7 +171,7 @@ class Host:
 
     async def open_session(self, agent: str, cwd: str | os.PathLike[str], title: str) -> Session:
         is_text("a title", title)
-        session = self._begin(self._agent(agent), folder(cwd), title, None, self._ground, 0)
+        session = self._begin(self._agent(agent), folder(cwd), title, None, None, 0)
         return await self._handed_over(session)
 
     def open_child(self, parent: Session, agent: str, scope: Scope, cause: int) -> Session:
@@ -193,7 +194,7 @@ class Host:
             raise UsageError(f"a session is forked at the number of one of its events, not at {upto!r}")
         if upto is None:
             upto = session.turn.started.seq - 1 if session.turn is not None else self.journal.last
-        child = self._begin(session.agent, session.cwd, session.title, None, self._ground, 0)
+        child = self._begin(session.agent, session.cwd, session.title, None, None, 0)
         self.journal.emit(SessionForked(session=child.id, source="user", origin=session.id, upto=upto))
         try:
             child.history = await self._history(session.id, upto)
@@ -253,10 +254,9 @@ class Host:
             if id_ in gone or id_ not in parents:
                 raise NoSessionError(f"there is no session {id_!r}")
             doomed |= {one for one in parents if one not in gone and id_ in _above(one, parents)}
-            forks = {one.session for one in opened if isinstance(one, SessionForked) and one.origin in doomed}
-            if left := sorted(forks - gone - doomed):
-                raise UsageError(f"session {id_} was forked into {', '.join(left)}: delete that first")
             self._doomed |= doomed
+            opened = await self.journal.read(kinds=("session.",))  # somebody may have forked one of these meanwhile
+            self._refuse_forked(id_, doomed, opened)
             receipt = of_nobody("deleted")
             for one in doomed:
                 if (session := self.live.get(one)) is not None:
@@ -267,6 +267,13 @@ class Host:
             return receipt
         finally:
             self._doomed -= doomed
+
+    @staticmethod
+    def _refuse_forked(id_: str, doomed: set[str], opened: list[Event]) -> None:
+        gone = {one.session for one in opened if isinstance(one, SessionDeleted)}
+        forks = {one.session for one in opened if isinstance(one, SessionForked) and one.origin in doomed}
+        if left := sorted(forks - gone - doomed):
+            raise UsageError(f"session {id_} was forked into {', '.join(left)}: delete that first")
 
     def exists(self, id_: str) -> None:
         """NoSessionError while it is being deleted."""
@@ -318,6 +325,12 @@ class Host:
 
     # -- inside
 
+    def ground(self) -> Scope:
+        """Where sessions stand; a new one after somebody stopped it from outside."""
+        if self._ground is None or self._ground.stopping is not None:
+            self._ground = self._above.scope("sessions")
+        return self._ground
+
     def _agent(self, name: str) -> Agent:
         if name not in self.agents:
             raise UsageError(f"there is no agent {name!r}; {what_there_is('agents', name, sorted(self.agents))}")
@@ -333,7 +346,9 @@ class Host:
             self.registry.tool(tool)
         return agent
 
-    def _begin(self, agent: Agent, cwd: str, title: str, parent: Session | None, ground: Scope, cause: int) -> Session:
+    def _begin(
+        self, agent: Agent, cwd: str, title: str, parent: Session | None, ground: Scope | None, cause: int
+    ) -> Session:
         self.admit()
         session = Session(self, self._ids(), agent, cwd, title, parent, ground)
         self.live[session.id] = session
@@ -379,7 +394,7 @@ class Host:
         opened = next((one for one in events if isinstance(one, SessionOpened)), None)
         if opened is None or any(isinstance(one, SessionDeleted) for one in events):
             raise NoSessionError(f"there is no session {id_!r}")
-        session = Session(self, id_, self._agent(opened.agent), folder(opened.cwd), opened.title, None, self._ground)
+        session = Session(self, id_, self._agent(opened.agent), folder(opened.cwd), opened.title, None, None)
         session.history = await self._history(id_, None)
         queue, title, turns = Queue(), opened.title, 0
         for event in events:

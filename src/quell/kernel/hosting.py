@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING
 
 from ..errors import QuellError
 from ..events import HarnessEnded, HarnessIdle, HarnessReady, HarnessStarting, MessageDelta, MessageDone
 from ..ports import Hosted, Text
+from .chunks import closing
 from .silence import Silence
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ async def converse(turn: Turn) -> None:
 
     with Silence(session.host.loop, session.host.settings.silent, notice, name) as silence:
         try:
-            async with aclosing(guest.hosted.send(turn.message.text)) as chunks:  # type: ignore[type-var]
+            async with closing(guest.hosted.send(turn.message.text)) as chunks:
                 async for chunk in chunks:
                     silence.broken()
                     if isinstance(chunk, Text):

@@ -6,7 +6,6 @@ Log first: the intent of an effect is on disk before it begins, and the fence is
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FencedError, QuellError, StoreError, ToolError
@@ -31,6 +30,7 @@ from ..events import (
 from ..ports import Answer, Ask, Message, Model, Notice, Reasoning, Step, Text, Tool, ToolSpec
 from .approval import permission
 from .caller import Call
+from .chunks import closing
 from .history import CHARACTERS_PER_TOKEN
 from .hosting import converse
 from .silence import Silence
@@ -147,7 +147,7 @@ class Mind:
             await turn.session.host.journal.committed(request)
             turn.pass_fence()
             with Silence(loop, settings.silent, notice, "the model") as silence:
-                async with aclosing(self._model.answer(Ask(messages, tools))) as chunks:  # type: ignore[type-var]
+                async with closing(self._model.answer(Ask(messages, tools))) as chunks:
                     async for chunk in chunks:
                         silence.broken()
                         match chunk:

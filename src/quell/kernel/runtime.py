@@ -235,7 +235,7 @@ class Runtime:
             journal,
             bus,
             registry,
-            supervisor.scope("sessions"),
+            supervisor,
             self._settings,
             self._agents,
             ports.spawn,

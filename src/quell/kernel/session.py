@@ -56,7 +56,7 @@ class Session:
         cwd: str,
         title: str,
         parent: Session | None,
-        ground: Scope,
+        ground: Scope | None,
     ) -> None:
         self.host = host
         self.id = id
@@ -301,7 +301,8 @@ class Session:
     def ground(self) -> Scope:
         """Its scope, with a box of its own; a new one after a stop of the whole session."""
         if self._scope is None or self._scope.stopping is not None:
-            self._scope = self._above.scope(self.id, box=self.parent is None)
+            above = self._above if self._above is not None else self.host.ground()
+            self._scope = above.scope(self.id, box=self.parent is None)
             self._jobs_scope = None
             Errand(self.host.loop, self._watch(self._scope))
         return self._scope

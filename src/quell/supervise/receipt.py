@@ -111,6 +111,8 @@ class Receipt:
 
     def sentence(self) -> str:
         """Whoever would not end, in words, for a person."""
+        if self.confirmed:
+            return "confirmed: nobody is left"
         names = {one.pid: " ".join(one.argv or ["?"]) for one in self.processes}
         listed = [f"{pid} ({names.get(pid, '?')[:60]})" for pid in self.survivors]
         said = [f"{_count(len(listed), 'process', 'processes')}: {_few(listed)}"] if listed else []
