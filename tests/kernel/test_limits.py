@@ -9,7 +9,7 @@ import pytest
 import quell
 from quell.events import ModelRequested, SessionCompacted, TurnEnded, Usage
 from quell.kernel.history import SUMMARY
-from quell.kernel.loop import SUMMARISE
+from quell.kernel.mind import SUMMARISE
 from quell.kernel.runtime import Runtime
 from quell.ports import Ask, Chunk, Text
 from tests.supervise.conftest import alive

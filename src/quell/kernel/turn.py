@@ -14,7 +14,8 @@ from ..supervise import Scope
 from ..supervise.errand import Errand, Fact
 from ..supervise.receipt import Receipt, of_nobody
 from .ends import receipt_of
-from .loop import LimitReached, run
+from .loop import run
+from .mind import LimitReached
 from .subscription import said
 
 if TYPE_CHECKING:

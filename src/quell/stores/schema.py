@@ -141,7 +141,11 @@ def refusal(path: str, error: sqlite3.Error) -> StoreError:
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
         return StoreError(f"the log {path} cannot be used: {error}; check permissions and the disk")
     misuse = isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError)  # ours: says nothing of the file
-    if not misuse and isinstance(error, sqlite3.DatabaseError) and code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR):
+    if (
+        not misuse
+        and isinstance(error, sqlite3.DatabaseError)
+        and code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
+    ):
         return _damaged(path, str(error))
     return StoreError(f"the log {path} cannot be used: {type(error).__name__}: {error}")
 

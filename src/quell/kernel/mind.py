@@ -1,0 +1,173 @@
+"""What a strategy has to decide with: the history, the tools, and the model, which is asked behind the fence.
+
+Whatever a model does, its request gets its end, and what it says is in the log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from ..errors import FencedError, QuellError, StoreError
+from ..events import (
+    MemoryRecalled,
+    MessageDelta,
+    ModelAnswered,
+    ModelDelta,
+    ModelFailed,
+    ModelRequested,
+    SessionCompacted,
+    ToolCall,
+    Usage,
+    plain,
+)
+from ..ports import Answer, Ask, Message, Model, Notice, Reasoning, Text, ToolSpec
+from .chunks import closing
+from .history import CHARACTERS_PER_TOKEN
+from .silence import Silence
+from .subscription import said
+
+if TYPE_CHECKING:
+    from .turn import Turn
+
+SUMMARISE = "Summarise this conversation so that you can go on with it: facts, decisions, open work. Text only."
+RECALLED = 5
+"""Memories that a turn begins with, at most."""
+
+
+class LimitReached(QuellError):
+    """A limit of the turn: it ends, and says which."""
+
+
+class ModelFault(QuellError):
+    """The model failed: the turn fails with its words."""
+
+
+class Mind:
+    """Implements `ports.Thinker`."""
+
+    def __init__(self, turn: Turn, model: Model, system: str, tools: list[ToolSpec]) -> None:
+        self.tools = tools
+        self.answered = turn.started.seq
+        """The event that the calls of this step come from."""
+        self._turn = turn
+        self._model = model
+        self._system = system
+
+    @classmethod
+    async def prepare(cls, turn: Turn) -> Mind:
+        registry, agent = turn.session.host.registry, turn.session.agent
+        model = await registry.model(agent.model)
+        system = agent.system
+        if agent.memory:
+            memory = registry.memory(agent.memory)
+            found = await memory.recall(turn.session.id, turn.message.text, RECALLED)
+            turn.emit(MemoryRecalled, cause=turn.started.seq, query=turn.message.text, found=found)
+            system = "\n".join([system, "You remember:", *found]).strip() if found else system
+        return cls(turn, model, system, [registry.tool(name).spec for name in agent.tools])
+
+    @property
+    def messages(self) -> list[Message]:
+        return self._turn.session.history.messages(self._system)
+
+    def check_limits(self) -> None:
+        turn, limits = self._turn, self._turn.session.agent.limits
+        used = turn.usage.input + turn.usage.output
+        if limits.steps and turn.steps >= limits.steps:
+            raise LimitReached(f"steps: {limits.steps}")
+        if limits.tokens and used >= limits.tokens:
+            raise LimitReached(f"tokens: {used} of {limits.tokens}")
+        if limits.cost and turn.usage.cost >= limits.cost:
+            raise LimitReached(f"cost: ${turn.usage.cost:.4f} of ${limits.cost:.4f}")
+
+    async def ask(self, messages: list[Message], tools: list[ToolSpec], *, speak: bool) -> Answer:
+        """Ask the model. With `speak` its text is shown as the answer while it comes."""
+        return await self._ask(messages, tools, speak, "answer")
+
+    async def compact(self) -> None:
+        """A long history gets a summary that stands for it. Nothing is rewritten."""
+        turn, history = self._turn, self._turn.session.history
+        limit = turn.session.agent.limits.history
+        before = history.size - len(turn.message.text) // CHARACTERS_PER_TOKEN
+        if not limit or before <= limit:
+            return
+        upto = turn.started.seq - 1
+        asked = [*history.messages(self._system), Message("user", SUMMARISE)]
+        answer = await self._ask(asked, [], False, "compact")
+        turn.emit(SessionCompacted, cause=self.answered, summary=answer.text, upto=upto)
+
+    async def _ask(
+        self, messages: list[Message], tools: list[ToolSpec], speak: bool, purpose: Literal["answer", "compact"]
+    ) -> Answer:
+        turn, host = self._turn, self._turn.session.host
+        turn.pass_fence()
+        name = turn.session.agent.model
+        request = turn.emit(ModelRequested, cause=self.answered, model=name, messages=len(messages), purpose=purpose)
+        heard = Heard(turn, request, speak)
+        try:
+            await host.journal.committed(request)
+            turn.pass_fence()  # and in this very step it begins
+            with Silence(host.loop, host.settings.silent, heard.notice, "the model") as silence:
+                async with closing(self._model.answer(Ask(messages, tools))) as chunks:
+                    async for chunk in chunks:
+                        silence.broken()
+                        heard.take(chunk)
+        except (FencedError, StoreError):
+            raise
+        except (Exception, SystemExit) as error:  # a boundary: whatever a model raises, its request gets an end
+            words = str(error) if isinstance(error, QuellError) else said(error)
+            turn.emit(ModelFailed, request=request.seq, cause=request.seq, error=words)
+            raise ModelFault(f"the model failed: {words}") from error
+        turn.usage += heard.usage
+        answer = Answer("".join(heard.text), heard.calls, heard.usage)
+        self.answered = turn.emit(
+            ModelAnswered,
+            request=request.seq,
+            cause=request.seq,
+            source="model",
+            text=answer.text,
+            calls=answer.calls,
+            usage=answer.usage,
+        ).seq
+        return answer
+
+
+class Heard:
+    """What a model has said so far, shown as it comes."""
+
+    def __init__(self, turn: Turn, request: ModelRequested, speak: bool) -> None:
+        self.text: list[str] = []
+        self.calls: list[ToolCall] = []
+        self.usage = Usage()
+        self._turn = turn
+        self._request = request.seq
+        self._speak = speak
+
+    def take(self, chunk: object) -> None:
+        match chunk:
+            case Text():
+                self.text.append(str(chunk.text))
+                if self._speak:
+                    answer = self._turn.started.seq
+                    self._turn.emit(MessageDelta, request=answer, cause=self._request, source="model", text=chunk.text)
+                else:
+                    self._show(chunk.text, "text")
+            case Reasoning():
+                self._show(chunk.text, "reasoning")
+            case Notice():
+                self.notice(chunk.text)
+            case ToolCall():
+                self.calls.append(tidy(chunk))
+            case Usage():
+                self.usage += chunk
+
+    def notice(self, words: str) -> None:
+        self._show(words, "notice")
+
+    def _show(self, text: str, channel: str) -> None:
+        self._turn.emit(ModelDelta, request=self._request, cause=self._request, channel=channel, text=text)
+
+
+def tidy(call: Any) -> ToolCall:
+    """As it should be: models write arguments that are no object, and forget the id."""
+    arguments = call.arguments if isinstance(call.arguments, dict) else {"input": plain(call.arguments)}
+    return ToolCall(str(call.id), str(call.tool), arguments)
