@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
-
-import msgspec
 
 from ..config import Agent, Settings
 from ..errors import (
@@ -24,8 +22,6 @@ from ..errors import (
 from ..events import (
     AdmissionClosed,
     AdmissionReopened,
-    Event,
-    QueueParked,
     SessionDeleted,
     SessionForked,
     SessionOpened,
@@ -36,11 +32,10 @@ from ..events import (
 from ..ports import Spawner, Store
 from ..supervise import Receipt, Scope
 from ..supervise.errand import Fact, see_to
-from ..supervise.receipt import of_nobody
+from .archive import Archive
 from .ends import receipt_of
 from .halting import total
-from .history import History
-from .leftovers import Leftovers, Queue, is_admitting
+from .leftovers import Queue
 from .registry import what_there_is
 from .session import Session, folder, is_text
 from .tail import Tail
@@ -53,18 +48,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-
-class Info(msgspec.Struct, frozen=True):
-    """A session, as a list shows it."""
-
-    id: str
-    title: str
-    agent: str
-    cwd: str
-    parent: str
-    opened: float
-    state: str
 
 
 class Host:
@@ -94,13 +77,11 @@ class Host:
         self.live: dict[str, Session] = {}
         self.closing = False  # the runtime stops
         self.admitting = True
-        self._store = store
+        self.archive = Archive(self, journal, store)
         self._above = above
         self._ground: Scope | None = None
         self._ids = ids
         self._loading: dict[str, Fact[Session]] = {}
-        self._deleting: dict[str, Fact[Receipt]] = {}
-        self._doomed: set[str] = set()
         self._errands: set[Fact[Any]] = set()
 
     # -- the gate
@@ -197,7 +178,7 @@ class Host:
         child = self._begin(session.agent, session.cwd, session.title, None, None, 0)
         self.journal.emit(SessionForked(session=child.id, source="user", origin=session.id, upto=upto))
         try:
-            child.history = await self._history(session.id, upto)
+            child.history = await self.archive.history(session.id, upto)
         except BaseException:
             child.begin_close("the asker was cancelled")
             raise
@@ -205,7 +186,7 @@ class Host:
 
     async def resume(self, id: str) -> Session:  # noqa: A002  the word for it everywhere
         """One that is in the log. Whoever asks while it is read gets the same session."""
-        self.exists(id)
+        self.archive.exists(id)
         live = self.live.get(id)
         if live is not None and live.closing is None:
             return live
@@ -218,76 +199,6 @@ class Host:
             loading.then(lambda: self._loading.pop(id, None))
         return await loading.wait()
 
-    async def sessions(self) -> list[Info]:
-        """Every session that is in the log, the oldest first."""
-        found: dict[str, Info] = {}
-        for event in await self.journal.read(kinds=("session.",)):
-            match event:
-                case SessionOpened():
-                    found[event.session] = Info(
-                        event.session, event.title, event.agent, event.cwd, event.parent, event.at, "closed"
-                    )
-                case SessionRenamed() if event.session in found:
-                    found[event.session] = msgspec.structs.replace(found[event.session], title=event.title)
-                case SessionDeleted():
-                    found.pop(event.session, None)
-        for id_, session in self.live.items():
-            if id_ in found:
-                found[id_] = msgspec.structs.replace(found[id_], state=session.state)
-        return list(found.values())
-
-    async def delete(self, id: str) -> Receipt:  # noqa: A002  the word for it everywhere
-        """Stop it, then remove it and its sub-agents. UsageError if a fork stands on it. Whoever asks again joins."""
-        self.running()
-        if (deleting := self._deleting.get(id)) is None:
-            self._doomed.add(id)  # from this step on nobody gets hold of it
-            deleting = self._deleting[id] = self.see_to(lambda: self._delete(id))
-            deleting.then(lambda: self._deleting.pop(id, None))
-        return await deleting.wait()
-
-    async def _delete(self, id_: str) -> Receipt:
-        doomed = {id_}
-        try:
-            opened = await self.journal.read(kinds=("session.",))
-            gone = {one.session for one in opened if isinstance(one, SessionDeleted)}
-            parents = {one.session: one.parent for one in opened if isinstance(one, SessionOpened)}
-            if id_ in gone or id_ not in parents:
-                raise NoSessionError(f"there is no session {id_!r}")
-            doomed |= {one for one in parents if one not in gone and id_ in _above(one, parents)}
-            self._doomed |= doomed
-            opened = await self.journal.read(kinds=("session.",))  # somebody may have forked one of these meanwhile
-            self._refuse_forked(id_, doomed, opened)
-            receipt = of_nobody("deleted")
-            for one in doomed:
-                if (session := self.live.get(one)) is not None:
-                    closed = await session.begin_close("deleted").wait()
-                    receipt = closed if one == id_ else receipt
-            for one in sorted(doomed, key=lambda one: one == id_):  # itself last
-                await self._remove(one)
-            return receipt
-        finally:
-            self._doomed -= doomed
-
-    @staticmethod
-    def _refuse_forked(id_: str, doomed: set[str], opened: list[Event]) -> None:
-        gone = {one.session for one in opened if isinstance(one, SessionDeleted)}
-        forks = {one.session for one in opened if isinstance(one, SessionForked) and one.origin in doomed}
-        if left := sorted(forks - gone - doomed):
-            raise UsageError(f"session {id_} was forked into {', '.join(left)}: delete that first")
-
-    def exists(self, id_: str) -> None:
-        """NoSessionError while it is being deleted."""
-        if id_ in self._doomed:
-            raise NoSessionError(f"session {id_} is being deleted")
-
-    async def _remove(self, id_: str) -> None:
-        """The word that it is gone first: a crash in between is made good at the next start."""
-        events = await self.journal.read(session=id_)
-        epoch = max((one.epoch for one in events), default=0)
-        told = self.journal.emit(SessionDeleted(session=id_, epoch=epoch, source="user", events=len(events)))
-        await self.journal.committed(told)
-        await self._store.forget(id_, [told.seq])
-
     def forget(self, session: Session) -> None:
         """By a session that is closed."""
         if self.live.get(session.id) is session:
@@ -297,31 +208,6 @@ class Host:
 
     def follow(self, after: int, session: str | None, name: str = "follower") -> Tail:
         return Tail(self.journal, self.bus, after, session, name)
-
-    # -- after a crash
-
-    async def make_good(self) -> None:
-        """End what the log has open, park what waits, and take the gate as it was left. Nothing is run again (H23)."""
-        marks = await self.journal.read(kinds=("runtime.stopped", "admission."))
-        self.admitting = is_admitting(marks)
-        orderly = max((one.seq for one in marks if one.kind == "runtime.stopped"), default=0)
-        left = Leftovers()
-        for event in await self.journal.read(after=orderly):
-            left.apply(event)
-        left.drop_deleted()
-        self.journal.adopt(left.requests.values(), left.begun)
-        for request in sorted(left.requests.values(), key=lambda one: -one.seq):
-            self.journal.end_all([request], "interrupted", left.epochs.get(request.session, 0))
-        for id_, queue in left.queues.items():
-            self._park(id_, queue, left.epochs[id_])
-        for id_, seq in left.deleted.items():
-            await self._store.forget(id_, [seq])
-
-    def _park(self, id_: str, queue: Queue, epoch: int) -> None:
-        if queue.waiting:
-            self.journal.emit(
-                QueueParked(session=id_, epoch=epoch, messages=sorted(queue.waiting), reason="interrupted")
-            )
 
     # -- inside
 
@@ -377,25 +263,13 @@ class Host:
             raise
         return session
 
-    async def _history(self, id_: str, upto: int | None) -> History:
-        history = History()
-        for event in await self.events(id_, upto):
-            history.apply(event)
-        return history
-
-    async def events(self, id_: str, upto: int | None = None) -> list[Event]:
-        """All of a session; those of its origin first, if it is a fork."""
-        events = await self.journal.read(session=id_, upto=upto)
-        forked = next((one for one in events if isinstance(one, SessionForked)), None)
-        return [*(await self.events(forked.origin, forked.upto) if forked else []), *events]
-
     async def _load(self, id_: str) -> Session:
         events = await self.journal.read(session=id_)
         opened = next((one for one in events if isinstance(one, SessionOpened)), None)
         if opened is None or any(isinstance(one, SessionDeleted) for one in events):
             raise NoSessionError(f"there is no session {id_!r}")
         session = Session(self, id_, self._agent(opened.agent), folder(opened.cwd), opened.title, None, None)
-        session.history = await self._history(id_, None)
+        session.history = await self.archive.history(id_)
         queue, title, turns = Queue(), opened.title, 0
         for event in events:
             queue.apply(event)
@@ -405,7 +279,7 @@ class Host:
         parked = sorted(waiting, key=lambda one: one.seq)
         session.resumed(title, max(one.epoch for one in events), turns, parked)
         self.admit()
-        self.exists(id_)
+        self.archive.exists(id_)
         if (live := self.live.get(id_)) is None:
             self.live[id_] = session
             return session
@@ -413,12 +287,6 @@ class Host:
             return live  # it was opened while it was looked for
         await live.closing.wait()
         return await self._load(id_)
-
-
-def _above(session: str, parents: dict[str, str]) -> Iterator[str]:
-    """The sessions whose sub-agent it is, however far up."""
-    while session := parents.get(session, ""):
-        yield session
 
 
 def is_number_upto(last: int, number: object) -> bool:

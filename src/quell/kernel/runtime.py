@@ -25,10 +25,11 @@ from ..supervise import Ladder, Receipt, Scope, Supervisor
 from ..supervise.errand import Errand, Fact, see_to
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
+from .archive import Info
 from .bus import Bus
 from .discovery import Found
 from .halting import total
-from .host import Host, Info
+from .host import Host
 from .journal import Journal
 from .plugins import Plugins
 from .registry import Registry
@@ -110,11 +111,11 @@ class Runtime:
 
     async def sessions(self) -> list[Info]:
         """Every session that is in the log, the oldest first."""
-        return await self.host.sessions()
+        return await self.host.archive.sessions()
 
     async def delete(self, id: str) -> Receipt:  # noqa: A002  the word for it everywhere
         """Stop a session and remove all of it from the log."""
-        return await self.host.delete(id)
+        return await self.host.archive.delete(id)
 
     def follow(self, after: int = 0) -> Tail:
         """All events after that one, and then those that come."""
@@ -241,7 +242,7 @@ class Runtime:
             ports.spawn,
             ports.ids,
         )
-        await host.make_good()
+        await host.archive.make_good()
         self._go_on()
 
         self._plugins = host.plugins = Plugins(

@@ -189,7 +189,7 @@ class Session:
 
     async def delete(self) -> Receipt:
         """Stop it, then remove all of it from the log."""
-        return await self.host.delete(self.id)
+        return await self.host.archive.delete(self.id)
 
     async def close(self) -> Receipt:
         """Stop it and let go of it. It stays in the log, and can be resumed."""
@@ -197,7 +197,7 @@ class Session:
 
     async def export(self, form: Literal["jsonl", "markdown"] = "jsonl") -> str:
         """The whole conversation; of a fork, with what it began with."""
-        events = await self.host.events(self.id)
+        events = await self.host.archive.events(self.id)
         if form == "jsonl":
             return b"".join(to_jsonl(events)).decode()
         if form == "markdown":
@@ -351,7 +351,7 @@ class Session:
     def _alive(self) -> None:
         if self.gone or self._closed is not None:
             raise NoSessionError(f"session {self.id} is closed; Runtime.resume({self.id!r}) opens it again")
-        self.host.exists(self.id)
+        self.host.archive.exists(self.id)
         self.host.running()
 
 
