@@ -29,8 +29,10 @@ STOP_LIMIT = 0.050
 READY_LIMIT = 1.0
 MEMORY_LIMIT = 80.0
 EVENTS, TOGETHER = 6400, 64
-KEPT_LIMIT = 30
+KEPT_LIMIT = 16
 """Bytes for each one-shot session that are none: memory is counted in pages."""
+FLAT = 5000
+"""Sessions after which the allocators have taken what they need."""
 
 Work = Callable[[Kernel, str], Coroutine[Any, Any, Any]]
 
@@ -294,7 +296,7 @@ async def one_shots(rt: Kernel, folder: str, count: int) -> tuple[float, float]:
             await session.close()
 
     tell("kernel: one-shot sessions")
-    await some(count)
+    await some(max(count, FLAT))
     flat, began = anonymous(), time.perf_counter()
     await some(count)
     seconds = time.perf_counter() - began

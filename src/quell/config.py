@@ -2,45 +2,50 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from .errors import UsageError
+
+T = TypeVar("T", bound=msgspec.Struct)
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Amount = Annotated[float, msgspec.Meta(ge=0)]
 Policy = Literal["allow", "ask", "deny"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Seconds, all of them."""
 
-    ask: float = 2.0
+    ask: Amount = 2.0
     """For tasks and closers to end after a stop asked them."""
-    term: float = 5.0
+    term: Amount = 5.0
     """For processes to end after SIGTERM, until SIGKILL."""
-    handler: float = 30.0
+    handler: Amount = 30.0
     """For a plugin's handler to deal with one event."""
-    plugin: float = 30.0
+    plugin: Amount = 30.0
     """For a plugin to be set up."""
-    harness: float = 30.0
+    harness: Amount = 30.0
     """For a harness to start."""
-    silent: float = 60.0
+    silent: Amount = 60.0
     """Without a word from a model or tool, until whoever waits is told so."""
-    approval: float = 600.0
+    approval: Amount = 600.0
     """For a person to answer, until the call is refused."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Of one turn, each with its own end; 0 is no limit."""
 
-    steps: int = 50
-    tokens: int = 0
-    seconds: float = 3600.0
-    cost: float = 0.0
+    steps: Count = 50
+    tokens: Count = 0
+    seconds: Amount = 3600.0
+    cost: Amount = 0.0
     """Dollars."""
-    history: int = 100_000
+    history: Count = 100_000
     """Tokens, roughly: a longer history is compacted before the model is asked."""
-    depth: int = 3
+    depth: Count = 3
     """How far sub-agents may have sub-agents."""
-    breadth: int = 8
+    breadth: Count = 8
     """Sub-agents of one session at a time."""
 
 
@@ -64,3 +69,12 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 SCRIPTED = Agent(name="scripted", approval={"*": "allow"})
 """The offline default: it needs no key, and may use its tools."""
+
+
+def fit(thing: object, kind: type[T]) -> T:
+    """The same, checked: what a program builds by hand is not. UsageError says what does not fit."""
+    try:
+        return msgspec.convert(msgspec.to_builtins(thing), kind)
+    except (ValueError, TypeError) as error:
+        name = f" {thing.name!r}" if isinstance(thing, Agent) else ""
+        raise UsageError(f"{kind.__name__}{name} makes no sense: {error}") from None

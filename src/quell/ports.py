@@ -104,6 +104,14 @@ class Caller(Protocol):
         """The background commands of this session that still run."""
         ...
 
+    async def remember(self, text: str) -> None:
+        """Keep it in the agent's memory. ToolError if that has none."""
+        ...
+
+    async def recall(self, query: str, limit: int = 5) -> list[str]:
+        """What the agent's memory has on it."""
+        ...
+
     async def delegate(self, agent: str, text: str) -> str:
         """Have a sub-agent do something, in a session of its own below this one, and give its answer."""
         ...

@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable
 
 from .config import Agent, Settings
-from .kernel.discovery import FOLDER, Found, disabled_in, find
+from .kernel.discovery import Found, enabled_in
 from .kernel.runtime import Ports
 from .kernel.runtime import Runtime as Kernel
 from .ports import Plugin
@@ -46,7 +46,6 @@ class Runtime(Kernel):
         )
 
 
-def installed(_: str) -> list[Found]:
+def installed() -> list[Found]:
     """What is in the environment and what `quell plugin install` put beside it, but for what is disabled."""
-    shelf = os.path.join(usual_place(), FOLDER)
-    return find(disabled_in(shelf), shelf)
+    return enabled_in(usual_place())

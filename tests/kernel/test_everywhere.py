@@ -40,7 +40,9 @@ AGENTS = [
 ]
 BUDGET, REAL_BUDGET, SOAK_BUDGET = 0.5, 1.3, 20.0
 """Seconds for each: as many points as fit, then pairs. QUELL_CANCEL_BUDGET gives more."""
-STUBBORN = "$ trap '' TERM; sleep 600; sleep 601"
+POLITE = "$ echo up; exec sleep 600"
+STUBBORN = "$ trap '' TERM; echo up; exec sleep 600"
+"""Once they are up they start nothing more, which would be taken for the target's."""
 
 
 class Telling(uvloop.Loop):
@@ -60,7 +62,7 @@ Scenario = Callable[[bool], contextlib.AbstractAsyncContextManager[Target]]
 @functools.cache
 def installed_ones() -> list[Found]:
     """Looked up once: it is no part of what is cancelled here."""
-    return installed("")
+    return installed()
 
 
 class Still(Host):
@@ -98,16 +100,14 @@ class PlayedShell:
 def runtime(folder: str, simulated: bool) -> Kernel:
     state = Path(folder) / "state"
     if not simulated:
-        return Kernel(
-            Ports(store=SqliteStore, find=lambda _: installed_ones()), state_dir=state, agents=AGENTS, settings=SETTINGS
-        )
+        return Kernel(Ports(store=SqliteStore, find=installed_ones), state_dir=state, agents=AGENTS, settings=SETTINGS)
     host = Still()
     host.chance = Sure()
     state.mkdir()
     return Kernel(
         Ports(
             store=SqliteStore,
-            find=lambda _: [one for one in installed_ones() if one.name != "shell"],
+            find=lambda: [one for one in installed_ones() if one.name != "shell"],
             supervisor=lambda *, ladder, **_: SimSupervisor(host, ladder),
         ),
         state_dir=state,
@@ -163,7 +163,7 @@ def of_session(
                 session.send(doing)
                 session.send("Hello.")
                 async for event in session.follow(before):
-                    if event.kind == "process.spawned":
+                    if event.kind == "tool.output":
                         break
             yield lambda: call(rt, session)
             assert rt._host is not None
@@ -270,11 +270,11 @@ async def unload(simulated: bool) -> AsyncIterator[Target]:
 
 SCENARIOS: dict[str, Scenario] = {
     "Runtime.__aenter__ Runtime.__aexit__": whole,
-    "Runtime.close": of_session(lambda rt, _: rt.close(), "$ sleep 600"),
+    "Runtime.close": of_session(lambda rt, _: rt.close(), POLITE),
     "Runtime.open Session.rename": of_runtime(open_one),
     "Runtime.resume": of_session(resume),
     "Runtime.sessions": of_runtime(lambda rt: rt.sessions()),
-    "Runtime.delete Session.delete": of_session(lambda _, session: session.delete(), "$ sleep 600"),
+    "Runtime.delete Session.delete": of_session(lambda _, session: session.delete(), POLITE),
     "Runtime.stop_all": of_session(lambda rt, _: stop_all(rt), STUBBORN),
     "Session.stop turn": of_session(lambda _, session: session.stop(reach="turn"), STUBBORN),
     "Session.stop session": of_session(lambda _, session: session.stop(), STUBBORN),
@@ -283,7 +283,7 @@ SCENARIOS: dict[str, Scenario] = {
     "Session.send, awaited Sent.accepted": of_session(awaited),
     "Session.approve": of_session(approve, agent="careful"),
     "Session.fork": of_session(fork),
-    "Session.close Session.settled": of_session(lambda _, session: session.close(), "$ sleep 600"),
+    "Session.close Session.settled": of_session(lambda _, session: session.close(), POLITE),
     "Session.export": of_session(lambda _, session: session.export("markdown")),
     "Runtime.follow": of_session(follow),
     "Journal.record Journal.committed Journal.flushed Journal.read Journal.page": of_session(record),

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -42,7 +43,7 @@ class Busy:
         self.heard: list[Event] = []
 
     async def setup(self, ctx: PluginContext) -> None:
-        thing: Any = object()
+        thing: Any = Mock(spec_set=["next", "store", "recall", "start", "serve"])
         ctx.scope.task(asyncio.sleep(600), name="a task of its own")
         self.process = await ctx.scope.spawn(["sleep", "600"])
         await ctx.scope.enter(serving())

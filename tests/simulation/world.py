@@ -107,7 +107,7 @@ class Run:
         self.runtime = Runtime(
             Ports(
                 store=lambda _: self.store,
-                find=lambda _: [core],
+                find=lambda: [core],
                 supervisor=self._supervisor,
                 clock=SimClock(),
                 spawn=self._spawn,

@@ -16,6 +16,7 @@ from ..ports import Store
 from ..supervise import Receipt
 from ..supervise.errand import Fact
 from ..supervise.receipt import of_nobody
+from .asked import is_text
 from .history import History
 from .leftovers import Leftovers, Queue, is_admitting
 
@@ -73,15 +74,17 @@ class Archive:
         return history
 
     async def events(self, id_: str, upto: int | None = None) -> list[Event]:
-        """All of a session; those of its origin first, if it is a fork."""
-        events = await self._journal.read(session=id_, upto=upto)
+        """All of a session; those of its origin first, if it is a fork, also where that was before it was one."""
+        events = await self._journal.read(session=id_)
         forked = next((one for one in events if isinstance(one, SessionForked)), None)
-        return [*(await self.events(forked.origin, forked.upto) if forked else []), *events]
+        before = await self.events(forked.origin, forked.upto) if forked else []
+        return [one for one in (*before, *events) if upto is None or one.seq <= upto]
 
     # -- deleting
 
     async def delete(self, id: str) -> Receipt:  # noqa: A002  the word for it everywhere
         """Stop it, then remove it and its sub-agents. UsageError if a fork stands on it. Whoever asks again joins."""
+        is_text("the name of a session", id)
         self._host.running()
         if (deleting := self._deleting.get(id)) is None:
             self._doomed.add(id)  # from this step on nobody gets hold of it
@@ -139,9 +142,11 @@ class Archive:
         marks = await self._journal.read(kinds=("runtime.stopped", "admission."))
         self._host.admitting = is_admitting(marks)
         orderly = max((one.seq for one in marks if one.kind == "runtime.stopped"), default=0)
-        left = Leftovers()
-        for event in await self._journal.read(after=orderly):
-            left.apply(event)
+        left, upto = Leftovers(), self._journal.last
+        while page := await self._journal.page(orderly, upto, None):  # a page at a time: it may be long ago
+            for event in page:
+                left.apply(event)
+            orderly = page[-1].seq
         left.drop_deleted()
         self._journal.adopt(left.requests.values(), left.begun)
         for request in sorted(left.requests.values(), key=lambda one: -one.seq):

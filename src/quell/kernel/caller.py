@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import FencedError, ToolError
 from ..events import ProcessEnded, ProcessSpawned, ToolOutput, ToolRequested
 from ..supervise import Process, Scope
+from .remembering import recall, remember
 
 if TYPE_CHECKING:
     from .turn import Turn
@@ -58,6 +59,16 @@ class Call:
     def jobs(self) -> Sequence[Process]:
         """The background commands of this session that still run."""
         return self._turn.session.jobs()
+
+    async def remember(self, text: str) -> None:
+        """Keep it in the agent's memory. ToolError if that has none."""
+        self._pass_fence()
+        await remember(self._turn, text, self._request.seq)
+
+    async def recall(self, query: str, limit: int = 5) -> list[str]:
+        """What the agent's memory has on it."""
+        self._pass_fence()
+        return await recall(self._turn, query, limit, self._request.seq)
 
     async def delegate(self, agent: str, text: str) -> str:
         """Have a sub-agent do something, in a session of its own below this one, and give its answer."""

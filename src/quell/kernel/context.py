@@ -30,6 +30,8 @@ class Context:
 
     def model(self, name: str, make: Callable[[], Model]) -> None:
         self._admit()
+        if not callable(make):
+            raise UsageError(f"{self.name}: the model {name} is given by what makes it, which is called, not {make!r}")
         self._registry.add_model(name, make, plugin=self.name, scope=self.scope)
 
     def tool(self, tool: Tool | Callable[..., Any]) -> None:
@@ -39,22 +41,28 @@ class Context:
 
     def strategy(self, name: str, strategy: Strategy) -> None:
         self._admit()
+        self._has("strategy", name, strategy, "next")
         self._registry.add("strategy", name, strategy, plugin=self.name)
 
     def memory(self, name: str, memory: Memory) -> None:
         self._admit()
+        self._has("memory", name, memory, "store", "recall")
         self._registry.add("memory", name, memory, plugin=self.name)
 
     def harness(self, name: str, harness: Harness) -> None:
         self._admit()
+        self._has("harness", name, harness, "start")
         self._registry.add("harness", name, harness, plugin=self.name)
 
     def surface(self, name: str, surface: Surface) -> None:
         self._admit()
+        self._has("surface", name, surface, "serve")
         self._registry.add("surface", name, surface, plugin=self.name)
 
     def on(self, kinds: str | Sequence[str], handler: Handler, *, deadline: float | None = None) -> None:
         self._admit()
+        if not callable(handler):
+            raise UsageError(f"{self.name}: a handler is called with each event, and {handler!r} cannot be")
         wanted = [kinds] if isinstance(kinds, str) else list(kinds)
         for kind in wanted:
             _check_kind(kind)
@@ -66,6 +74,11 @@ class Context:
             raise UsageError(f"an event of {self.name} needs a name: x.{self.name}.<name>")
         source = f"plugin:{self.name}"
         self._emit(PluginEvent(plugin=self.name, name=name, data=data, session=session, source=source))
+
+    def _has(self, kind: str, name: str, thing: object, *methods: str) -> None:
+        """Said at setup, not at the first call."""
+        if missing := [one for one in methods if not callable(getattr(thing, one, None))]:
+            raise UsageError(f"{self.name}: the {kind} {name} has no method {missing[0]}")
 
     def _admit(self) -> None:
         if self._held.gone is not None:

@@ -33,11 +33,12 @@ from ..ports import Spawner, Store
 from ..supervise import Receipt, Scope
 from ..supervise.errand import Fact, see_to
 from .archive import Archive
+from .asked import folder, is_place, is_text
 from .ends import receipt_of
 from .halting import total
 from .leftovers import Queue
 from .registry import what_there_is
-from .session import Session, folder, is_text
+from .session import Session
 from .tail import Tail
 
 if TYPE_CHECKING:
@@ -171,22 +172,23 @@ class Host:
         return child
 
     async def fork(self, session: Session, upto: int | None) -> Session:
-        if upto is not None and not is_number_upto(self.journal.last, upto):
-            raise UsageError(f"a session is forked at the number of one of its events, not at {upto!r}")
         if upto is None:
             upto = session.turn.started.seq - 1 if session.turn is not None else self.journal.last
+            known = await self.archive.events(session.id, upto)
+        else:
+            known = await self.archive.events(session.id, is_place(upto))
+            if not known or known[-1].seq != upto:
+                raise UsageError(f"a session is forked at the number of one of its events, and {upto} is none")
+        self.archive.exists(session.id)
         child = self._begin(session.agent, session.cwd, session.title, None, None, 0)
-        self.journal.emit(SessionForked(session=child.id, source="user", origin=session.id, upto=upto))
-        try:
-            child.history = await self.archive.history(session.id, upto)
-        except BaseException:
-            child.begin_close("the asker was cancelled")
-            raise
+        forked = self.journal.emit(SessionForked(session=child.id, source="user", origin=session.id, upto=upto))
+        for event in (*known, forked):
+            child.history.apply(event)
         return await self._handed_over(child)
 
     async def resume(self, id: str) -> Session:  # noqa: A002  the word for it everywhere
         """One that is in the log. Whoever asks while it is read gets the same session."""
-        self.archive.exists(id)
+        self.archive.exists(is_text("the name of a session", id))
         live = self.live.get(id)
         if live is not None and live.closing is None:
             return live
@@ -207,7 +209,7 @@ class Host:
             session.parent.children.pop(session.id, None)
 
     def follow(self, after: int, session: str | None, name: str = "follower") -> Tail:
-        return Tail(self.journal, self.bus, after, session, name)
+        return Tail(self.journal, self.bus, is_place(after), session, name)
 
     # -- inside
 
@@ -218,6 +220,7 @@ class Host:
         return self._ground
 
     def _agent(self, name: str) -> Agent:
+        is_text("the name of an agent", name)
         if name not in self.agents:
             raise UsageError(f"there is no agent {name!r}; {what_there_is('agents', name, sorted(self.agents))}")
         agent = self.agents[name]
@@ -277,6 +280,7 @@ class Host:
             turns = event.turn if isinstance(event, TurnStarted) else turns
         waiting = [one for one in (queue.parked | queue.waiting).values() if one is not None]
         parked = sorted(waiting, key=lambda one: one.seq)
+        session.depth = opened.depth
         session.resumed(title, max(one.epoch for one in events), turns, parked)
         self.admit()
         self.archive.exists(id_)
@@ -287,7 +291,3 @@ class Host:
             return live  # it was opened while it was looked for
         await live.closing.wait()
         return await self._load(id_)
-
-
-def is_number_upto(last: int, number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool) and 0 < number <= last

@@ -6,9 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from ..errors import QuellError
-from ..events import HarnessEnded, HarnessIdle, HarnessReady, HarnessStarting, MessageDelta, MessageDone
+from ..events import HarnessEnded, HarnessIdle, HarnessReady, HarnessStarting, MessageDelta, MessageDone, Usage
 from ..ports import Hosted, Text
 from .chunks import closing
+from .mind import check_limits
 from .silence import Silence
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ async def converse(turn: Turn) -> None:
         guest = await _start(turn, name)
     assert guest.hosted is not None
     turn.pass_fence()
-    turn.steps += 1
     said: list[str] = []
     origin = turn.started.seq
 
@@ -50,13 +50,17 @@ async def converse(turn: Turn) -> None:
             async with closing(guest.hosted.send(turn.message.text)) as chunks:
                 async for chunk in chunks:
                     silence.broken()
-                    if isinstance(chunk, Text):
+                    if isinstance(chunk, Usage):
+                        turn.usage += chunk
+                        check_limits(turn)
+                    elif isinstance(chunk, Text):
                         said.append(chunk.text)
                         turn.emit(MessageDelta, request=origin, cause=origin, source=f"harness:{name}", text=chunk.text)
         except QuellError:
             raise
         except Exception as error:  # a boundary: whatever a harness raises, its turn gets an end
             raise HarnessFault(f"the harness failed: {type(error).__name__}: {error}") from error
+    turn.steps += 1
     turn.emit(MessageDone, request=origin, cause=origin, source=f"harness:{name}", text="".join(said))
     _say(session, HarnessIdle, guest)
 

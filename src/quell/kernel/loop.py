@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FencedError, QuellError, StoreError, ToolError
 from ..events import MessageDone, ToolCall, ToolEnded, ToolOutput, ToolRefused, ToolRequested, ToolStarted, plain
-from ..ports import Step, Tool
+from ..ports import Step, Strategy, Tool
 from .approval import permission
 from .caller import Call
 from .hosting import converse
-from .mind import Mind, tidy
+from .mind import Mind, check_limits, tidy
 from .silence import Silence
 from .subscription import said
 
@@ -36,13 +36,28 @@ async def decide(turn: Turn) -> None:
     strategy = turn.session.host.registry.strategy(turn.session.agent.strategy)
     await mind.compact()
     while True:
-        mind.check_limits()
+        check_limits(turn)
         turn.steps += 1
-        step = checked(await strategy.next(mind))
+        step = await decision(turn, strategy, mind)
         if not step.calls:
             turn.emit(MessageDone, request=turn.started.seq, cause=turn.started.seq, source="model", text=step.text)
             return
         await call_all(turn, step.calls, mind.answered)
+
+
+async def decision(turn: Turn, strategy: Strategy, mind: Mind) -> Step:
+    """What the strategy wants. What it raises of its own counts against its plugin, and fails the turn."""
+    host, name = turn.session.host, turn.session.agent.strategy
+    owner = host.registry.owner("strategy", name)
+    try:
+        step = checked(await strategy.next(mind))
+    except QuellError:
+        raise  # of a model, a limit, the fence
+    except (Exception, SystemExit) as error:
+        host.plugins.failed(owner, f"strategy {name}", error)
+        raise
+    host.plugins.succeeded(owner)
+    return step
 
 
 def checked(step: Any) -> Step:

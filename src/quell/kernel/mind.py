@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..errors import FencedError, QuellError, StoreError
 from ..events import (
-    MemoryRecalled,
     MessageDelta,
     ModelAnswered,
     ModelDelta,
@@ -23,6 +22,7 @@ from ..events import (
 from ..ports import Answer, Ask, Message, Model, Notice, Reasoning, Text, ToolSpec
 from .chunks import closing
 from .history import CHARACTERS_PER_TOKEN
+from .remembering import recall
 from .silence import Silence
 from .subscription import said
 
@@ -42,6 +42,17 @@ class ModelFault(QuellError):
     """The model failed: the turn fails with its words."""
 
 
+def check_limits(turn: Turn) -> None:
+    """Each with its own end; that of time is a timer of the turn."""
+    limits, used = turn.session.agent.limits, turn.usage.input + turn.usage.output
+    if limits.steps and turn.steps >= limits.steps:
+        raise LimitReached(f"steps: {limits.steps}")
+    if limits.tokens and used >= limits.tokens:
+        raise LimitReached(f"tokens: {used} of {limits.tokens}")
+    if limits.cost and turn.usage.cost >= limits.cost:
+        raise LimitReached(f"cost: ${turn.usage.cost:.4f} of ${limits.cost:.4f}")
+
+
 class Mind:
     """Implements `ports.Thinker`."""
 
@@ -59,25 +70,13 @@ class Mind:
         model = await registry.model(agent.model)
         system = agent.system
         if agent.memory:
-            memory = registry.memory(agent.memory)
-            found = await memory.recall(turn.session.id, turn.message.text, RECALLED)
-            turn.emit(MemoryRecalled, cause=turn.started.seq, query=turn.message.text, found=found)
+            found = await recall(turn, turn.message.text, RECALLED, turn.started.seq)
             system = "\n".join([system, "You remember:", *found]).strip() if found else system
         return cls(turn, model, system, [registry.tool(name).spec for name in agent.tools])
 
     @property
     def messages(self) -> list[Message]:
         return self._turn.session.history.messages(self._system)
-
-    def check_limits(self) -> None:
-        turn, limits = self._turn, self._turn.session.agent.limits
-        used = turn.usage.input + turn.usage.output
-        if limits.steps and turn.steps >= limits.steps:
-            raise LimitReached(f"steps: {limits.steps}")
-        if limits.tokens and used >= limits.tokens:
-            raise LimitReached(f"tokens: {used} of {limits.tokens}")
-        if limits.cost and turn.usage.cost >= limits.cost:
-            raise LimitReached(f"cost: ${turn.usage.cost:.4f} of ${limits.cost:.4f}")
 
     async def ask(self, messages: list[Message], tools: list[ToolSpec], *, speak: bool) -> Answer:
         """Ask the model. With `speak` its text is shown as the answer while it comes."""
@@ -115,8 +114,11 @@ class Mind:
             raise
         except (Exception, SystemExit) as error:  # a boundary: whatever a model raises, its request gets an end
             words = str(error) if isinstance(error, QuellError) else said(error)
+            if not isinstance(error, QuellError):
+                host.plugins.failed(host.registry.owner("model", name), f"model {name}", error)
             turn.emit(ModelFailed, request=request.seq, cause=request.seq, error=words)
             raise ModelFault(f"the model failed: {words}") from error
+        host.plugins.succeeded(host.registry.owner("model", name))
         turn.usage += heard.usage
         answer = Answer("".join(heard.text), heard.calls, heard.usage)
         self.answered = turn.emit(

@@ -11,7 +11,7 @@ import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..errors import PluginRefusedError, UsageError
 from ..events import Event, PluginError, PluginLoaded, PluginRemoved
@@ -65,7 +65,9 @@ class Listening:
     async def __call__(self, event: Event) -> None:
         self._running.append(event)
         try:
-            await civil(self._handler(event))
+            result = self._handler(event)
+            if inspect.isawaitable(result):
+                await civil(result)
         except Exception:
             self._raised = event
             raise
@@ -220,7 +222,7 @@ class Plugins:
             held.why = "" if held.up else reason
             gone = held.gone = Fact(loop)
             done = see_to(loop, lambda: self._see_to_end(held, reason, grace, force))
-            done.then(lambda: _pass_on(done, gone))
+            gone.repeat(done)
         elif force and held.scope.stopping is not None:
             held.scope.stopping.force()
         return held.gone
@@ -298,10 +300,3 @@ def _why_not(setup: asyncio.Task[None], deadline: float) -> str:
         return "CancelledError: its setup was cancelled"
     error = setup.exception()
     return "" if error is None else said(error)
-
-
-def _pass_on(done: Fact[Any], gone: Fact[Any]) -> None:
-    try:
-        gone.tell(done.get())
-    except Exception as error:  # noqa: BLE001  a boundary: told to whoever waits
-        gone.fail(error)

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..config import SCRIPTED, Agent, Settings
+from ..config import SCRIPTED, Agent, Settings, fit
 from ..errors import QuellError, ScopeStoppedError, StoreError, UsageError
 from ..events import ConfigChanged, Event, RuntimeErrored, RuntimeReady, RuntimeStopped, RuntimeStopping
 from ..ports import Clock, Plugin, Spawner, Store
 from ..supervise import Ladder, Receipt, Scope, Supervisor
+from ..supervise.contain import order
 from ..supervise.errand import Errand, Fact, see_to
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
@@ -61,8 +62,8 @@ class Ports:
 
     store: Callable[[str], Store]
     """Given the path of the log."""
-    find: Callable[[str], list[Found]] = lambda _: []
-    """Given the state folder: the plugins that there are. Called in a thread."""
+    find: Callable[[], list[Found]] = list
+    """The plugins that there are. Called in a thread."""
     supervisor: Callable[..., Supervisor] = Supervisor
     clock: Clock = WallClock()  # noqa: RUF009  it has no state
     spawn: Spawner = spawn_in
@@ -86,9 +87,9 @@ class Runtime:
         self.failed: StoreError | None = None
         """Why the log cannot be written any more. Everything was stopped then."""
         self._ports = ports
-        self._agents = {one.name: one for one in agents}
+        self._agents = by_name(agents)
         self._given = list(plugins)
-        self._settings = settings or Settings()
+        self._settings = fit(settings or Settings(), Settings)
         self._contain = contain
         self._supervisor: Supervisor | None = None
         self._journal: Journal | None = None
@@ -248,7 +249,7 @@ class Runtime:
         self._plugins = host.plugins = Plugins(
             supervisor.scope("plugins"), registry, bus, journal.emit, deadline=self._settings.plugin
         )
-        found = await loop.run_in_executor(None, ports.find, self.state_dir)
+        found = await loop.run_in_executor(None, ports.find)
         self._go_on()
         await self._plugins.load_all(found)
         for one in self._given:
@@ -259,7 +260,7 @@ class Runtime:
 
         from .. import __version__
 
-        journal.emit(RuntimeReady(version=__version__, rung=self._contain))
+        journal.emit(RuntimeReady(version=__version__, rung=order(self._contain)[0]))
         await journal.flushed()
         self._ready = True
 
@@ -275,8 +276,7 @@ class Runtime:
             self._ended = Fact(loop)  # from here on a start does not go on
             if (plugins := self._plugins) is not None and not self._ready:
                 see_to(loop, lambda: plugins.close(force=force))  # one may take its time to be set up
-            done, ended = see_to(loop, lambda: self._stop(reason, grace, force)), self._ended
-            done.then(lambda: hand_on(done, ended))
+            self._ended.repeat(see_to(loop, lambda: self._stop(reason, grace, force)))
         elif force and self._supervisor is not None:
             self._supervisor.begin_stop(reason, None, True)
         return self._ended
@@ -347,11 +347,16 @@ class Runtime:
             self._host.begin_stops("the log cannot be written", None, False, 0)
 
 
-def hand_on(done: Fact[Receipt], ended: Fact[Receipt]) -> None:
-    try:
-        ended.tell(done.get())
-    except Exception as error:  # noqa: BLE001  a boundary: told to whoever waits
-        ended.fail(error)
+def by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
+    """UsageError says which makes no sense, or has a name that another has."""
+    if isinstance(agents, msgspec.Struct | dict | str):
+        raise UsageError("agents is a list of Agent")
+    found: dict[str, Agent] = {}
+    for agent in (fit(one, Agent) for one in agents):
+        if agent.name in found:
+            raise UsageError(f"there are two agents named {agent.name!r}")
+        found[agent.name] = agent
+    return found
 
 
 def is_seconds(value: object) -> bool:

@@ -6,7 +6,6 @@ A stop is recorded and fences in one step; what it ends, and in which order, is 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -30,6 +29,7 @@ from ..supervise import Process, Receipt, Scope
 from ..supervise.errand import Errand, Fact
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
+from .asked import is_text
 from .ends import receipt_of
 from .export import to_jsonl, to_markdown
 from .halting import Halt
@@ -359,17 +359,3 @@ def known(loop: asyncio.AbstractEventLoop, receipt: Receipt) -> Fact[Receipt]:
     fact: Fact[Receipt] = Fact(loop)
     fact.tell(receipt)
     return fact
-
-
-def is_text(what: str, text: object) -> str:
-    if not isinstance(text, str):
-        raise UsageError(f"{what} is text, not {text!r}")
-    return text
-
-
-def folder(cwd: str | os.PathLike[str]) -> str:
-    """The working directory of a session: one that is there."""
-    path = os.path.abspath(cwd)
-    if not os.path.isdir(path):
-        raise UsageError(f"{os.fspath(cwd)} is not a folder: a session needs one to work in")
-    return path

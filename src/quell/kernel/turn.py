@@ -49,14 +49,13 @@ class Turn:
         try:
             self.scope = self.session.ground().scope(f"turn-{self.number}")
             self._task = self.scope.task(run(self), name=f"turn {self.number} of {self.session.id}")
-        except QuellError as error:  # the ground is gone: somebody stops everything from outside
-            self.doom("failed", str(error))
-            self._quiet.tell(None)
-        else:
             self._task.add_done_callback(self._task_ended)
             Errand(self.session.host.loop, self._watch(self.scope))
             if seconds := self.session.agent.limits.seconds:
                 self._clock = self.session.host.loop.call_later(seconds, self._run_out, seconds)
+        except Exception as error:  # noqa: BLE001  a boundary: it has begun, and gets its end (H35)
+            self.doom("failed", str(error) if isinstance(error, QuellError) else said(error))
+            self._quiet.tell(None)
         self.session.host.see_to(self._finish)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:

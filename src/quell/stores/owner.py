@@ -11,6 +11,7 @@ import os
 import threading
 
 from ..errors import StoreError
+from ..supervise.state import open_here
 
 _one_at_a_time = threading.Lock()
 
@@ -28,7 +29,7 @@ class Ownership:
     def _attempt(self, log: str) -> int | None:
         """None where the last holder removed the file at the same moment."""
         # A record lock does not keep out its own process, and any close there gives it up: so look first.
-        if os.path.realpath(self._path) in _open_here():
+        if os.path.realpath(self._path) in open_here():
             raise _refusal(log, os.getpid())
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -65,13 +66,3 @@ class Ownership:
 def _refusal(log: str, pid: int) -> StoreError:
     who = "this process" if pid == os.getpid() else f"process {pid}" if pid else "another process"
     return StoreError(f"the log {log} is locked by {who}, which writes it; end that one, or name another file")
-
-
-def _open_here() -> set[str]:
-    found = set()
-    for name in os.listdir("/proc/self/fd"):
-        try:
-            found.add(os.readlink(f"/proc/self/fd/{name}"))
-        except OSError:  # the listing's own
-            continue
-    return found

@@ -54,6 +54,17 @@ class Fact(Generic[T]):
         else:
             self._then.append(call)
 
+    def repeat(self, other: Fact[T]) -> None:
+        """Tell what the other tells, when it does."""
+
+        def told() -> None:
+            try:
+                self.tell(other.get())
+            except Exception as error:  # noqa: BLE001  a boundary: told to whoever waits
+                self.fail(error)
+
+        other.then(told)
+
     def forget(self, call: Callable[[], object]) -> None:
         """Do not call this any more."""
         if call in self._then:

@@ -65,7 +65,7 @@ class StateFolder:
 def _lock(folder: str) -> int:
     path = os.path.join(folder, _OWNER)
     # A record lock does not keep out its own process, and any close of the file there gives it up: so look first.
-    if os.path.realpath(path) in _open_here():
+    if os.path.realpath(path) in open_here():
         raise StateInUseError(_sentence(folder, os.getpid()))
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -93,7 +93,8 @@ def _sentence(folder: str, pid: int) -> str:
     return f"the state directory {folder} is in use by {who}; stop that one, or choose another with state_dir="
 
 
-def _open_here() -> set[str]:
+def open_here() -> set[str]:
+    """Every file that this process has open, by its path."""
     found = set()
     for name in os.listdir("/proc/self/fd"):
         try:
