@@ -1,4 +1,4 @@
-"""A foreign agent that a session hosts: started once, kept between turns, ended with the session, always with an end."""
+"""A foreign agent that a session hosts: started once, kept between turns, ended with the session."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -214,7 +214,7 @@ def test_a_stop_before_its_intent_is_on_disk_starts_nothing(stage: Stage, foreig
         held.append(Held(path))
         return held[0]
 
-    stage.store = store  # type: ignore[assignment]  # it is a Store
+    stage.store = store
 
     async def main(rt: Runtime) -> None:
         session = await stage.open(rt, "guest")
@@ -240,7 +240,7 @@ def test_a_further_turn_does_not_reach_it_before_the_turn_is_on_disk(stage: Stag
         held.append(Held(path))
         return held[0]
 
-    stage.store = store  # type: ignore[assignment]  # it is a Store
+    stage.store = store
 
     async def main(rt: Runtime) -> None:
         session = await stage.open(rt, "guest")

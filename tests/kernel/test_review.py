@@ -24,7 +24,7 @@ from quell.stores.sqlite import SqliteStore
 from tests.supervise.conftest import alive
 from tests.supervise.loops import until
 
-from .cast import AT_ONCE, Gate, Stage, call, idle, live
+from .cast import Gate, Stage, call, idle, live
 
 
 @pytest.mark.parametrize("cost", [math.nan, math.inf])
@@ -148,25 +148,6 @@ def test_a_model_that_will_not_end_is_not_told_of_as_silent_after_its_turn(stage
     stage.play(main)
 
 
-@pytest.mark.parametrize("limits", [quell.Limits(depth=0), quell.Limits(breadth=0)], ids=["depth", "breadth"])
-def test_no_limit_of_sub_agents_is_no_limit(stage: Stage, limits: quell.Limits) -> None:
-    """Limits: 0 is no limit."""
-    stage.limits = limits
-
-    async def ask_another(_: Mapping[str, Any], caller: Caller) -> str:
-        return await caller.delegate("actor", "hello")
-
-    stage.tool("another", ask_another)
-    stage.model.will([call("another")])
-
-    async def main(rt: Runtime) -> None:
-        session = await stage.open(rt)
-        await session.send("go")
-
-    stage.play(main)
-    assert [one.error for one in stage.of(ToolEnded)] == [""]
-
-
 def test_a_summary_without_a_word_does_not_replace_the_history(stage: Stage) -> None:
     """A model that answers a request for a summary with nothing must not cost the conversation."""
     stage.limits = quell.Limits(history=10)
@@ -183,7 +164,7 @@ def test_a_summary_without_a_word_does_not_replace_the_history(stage: Stage) -> 
     assert all(one.summary for one in stage.of(SessionCompacted))
 
 
-@pytest.mark.parametrize("error", [quell.StoreError("its own log"), quell.FencedError("its own fence")], ids=["store", "fence"])
+@pytest.mark.parametrize("error", [quell.StoreError("its own log"), quell.FencedError("its own fence")])
 def test_a_tool_that_has_begun_is_never_called_refused(stage: Stage, error: quell.QuellError) -> None:
     """H18, H23: what it did before it raised has happened, and the model is told so."""
 
@@ -325,7 +306,7 @@ def test_nobody_else_can_read_the_log(stage: Stage) -> None:
 
 
 def test_what_was_deleted_is_not_in_the_file_any_more(stage: Stage) -> None:
-    """"All that is left of it" is the event that says so."""
+    """ "All that is left of it" is the event that says so."""
 
     async def main(rt: Runtime) -> None:
         session = await stage.open(rt)
@@ -334,5 +315,3 @@ def test_what_was_deleted_is_not_in_the_file_any_more(stage: Stage) -> None:
 
     stage.play(main)
     assert b"XYZZYPLUGH" not in (stage.state / LOG).read_bytes()
-
-

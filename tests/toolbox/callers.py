@@ -54,6 +54,12 @@ class Caller:
     def jobs(self) -> Sequence[quell.Process]:
         return [one for one in self._home.jobs if not one.over.known]
 
+    async def remember(self, text: str) -> None:
+        raise NotImplementedError  # no tool of the toolbox does yet
+
+    async def recall(self, query: str, limit: int = 5) -> list[str]:
+        raise NotImplementedError
+
     async def delegate(self, agent: str, text: str) -> str:
         self._home.delegated.append((agent, text))
         return f"{agent} did it"

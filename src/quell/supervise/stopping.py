@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .box import ANSWER_LIMIT
-from .errand import Errand, Fact, see_to
+from .errand import Fact, see_to
 from .keeper.ending import KILL_LIMIT
 from .ownership import AnyTask, foreign_threads, strays
 from .receipt import Receipt, now_text
@@ -123,8 +123,9 @@ class Stop:
 
     async def _quiet(self, scope: Scope) -> None:
         """Tasks and closers of one scope, after those of the scopes in it."""
-        for done in [Errand(self._loop, self._quiet(child)).done for child in scope.nested() if child.stopping is self]:
-            await done.wait()
+        children = [child for child in scope.nested() if child.stopping is self]
+        for done in [see_to(self._loop, partial(self._quiet, child)) for child in children]:
+            await done.wait()  # each is begun again by itself: an interrupt is not raised a second time here
         for other in [other for other in self._joined if other.scope.parent is scope]:
             await self._join(other)
         await self._ask(scope.roots)
