@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from quell.kernel.runtime import LEFT_OPEN
 from quell.testing import check_log
 
 ALLOWED_SKIPS: dict[str, str] = {}
@@ -74,6 +75,7 @@ def state_dir(
     yield folder
     for log in [log for place in (folder, *own) for log in place.rglob("log.sqlite")]:
         check_log(log, live=True)  # of an orderly end it demands that everything has ended all the same
+        assert LEFT_OPEN.encode() not in log.read_bytes(), f"{log}: the runtime ended what should have had its end"
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ A request is named by the `seq` of the event that opened it.
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from typing import Any, ClassVar, Literal
 
@@ -435,22 +436,33 @@ def mend(event: Event) -> None:
             msgspec.structs.force_setattr(event, field.name, fit)
 
 
-def plain(value: Any) -> Any:
+DEEP = 100
+"""How far values may nest. What is deeper, or contains itself, is cut off there."""
+
+
+def plain(value: Any, depth: int = DEEP) -> Any:
     """What JSON has a form for, all the way down."""
+    if not depth:
+        return "…"
     match value:
         case str():
             return value.encode("utf-8", "replace").decode()
-        case None | bool() | int() | float():
+        case float():
+            return value if math.isfinite(value) else 0.0  # JSON has no other
+        case None | bool() | int():
             return value
         case bytes():
             return value.decode("utf-8", "replace")
         case dict():
-            return {str(plain(key)): plain(one) for key, one in value.items()}
+            return {str(plain(key, depth - 1)): plain(one, depth - 1) for key, one in value.items()}
         case list() | tuple() | set() | frozenset():
-            return [plain(one) for one in value]
+            return [plain(one, depth - 1) for one in value]
         case msgspec.Struct():
-            return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
-    return repr(value)
+            return {name: plain(getattr(value, name), depth - 1) for name in value.__struct_fields__}
+    try:
+        return repr(value).encode("utf-8", "replace").decode()
+    except Exception:  # noqa: BLE001  a boundary: what cannot be told in words is still told of
+        return f"a {type(value).__name__}"
 
 
 def decode(body: bytes | str) -> Event:

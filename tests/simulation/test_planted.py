@@ -67,7 +67,7 @@ def tool_that_raises_ends_twice(patch: pytest.MonkeyPatch) -> None:
         request = self.requests.get(event.request)
         told = emit(self, event)
         if isinstance(event, ToolEnded) and event.error and request is not None:
-            self.requests[request.seq] = request
+            self._enter(request)
             emit(self, msgspec.structs.replace(event))
         return told
 

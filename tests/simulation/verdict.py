@@ -13,6 +13,7 @@ from quell.events import (
     QueueDiscarded,
     QueueParked,
     QueueReleased,
+    RuntimeErrored,
     RuntimeStopped,
     SessionDeleted,
     SessionOpened,
@@ -23,6 +24,7 @@ from quell.events import (
     TurnStarted,
     decode,
 )
+from quell.kernel.runtime import LEFT_OPEN
 from quell.testing.checking import offences
 
 from .world import World
@@ -42,6 +44,9 @@ def judge(world: World) -> list[str]:
     log = [decode(row.body) for row in world.disk.rows]
     emitted = [decode(row.body) for row in world.disk.written]
     found = [*world.offences, *world.disk.offences, *offences(log)]
+    found += [
+        f"seq {one.seq}: {one.error}" for one in log if isinstance(one, RuntimeErrored) and one.where == LEFT_OPEN
+    ]
     found += fence(world, emitted)
     found += intents(world, emitted)
     found += receipts(world, emitted)

@@ -46,6 +46,7 @@ class Archive:
         self._store = store
         self._deleting: dict[str, Fact[Receipt]] = {}
         self._doomed: set[str] = set()
+        self._plans: dict[str, set[str]] = {}
 
     # -- reading
 
@@ -93,6 +94,23 @@ class Archive:
         return await deleting.wait()
 
     async def _delete(self, id_: str) -> Receipt:
+        doomed = self._plans.get(id_) or await self._plan(id_)
+        try:
+            self._plans[id_] = doomed  # begun again after an interrupt, it goes on with this
+            receipt = of_nobody("deleted")
+            for one in doomed:
+                if (session := self._host.live.get(one)) is not None:
+                    closed = await session.begin_close("deleted").wait()
+                    receipt = closed if one == id_ else receipt
+            for one in sorted(doomed, key=lambda one: one == id_):  # itself last
+                await self._remove(one)
+            del self._plans[id_]
+            return receipt
+        finally:
+            self._doomed -= doomed
+
+    async def _plan(self, id_: str) -> set[str]:
+        """Itself and all below it; NoSessionError or UsageError say why not."""
         doomed = {id_}
         try:
             opened = await self._journal.read(kinds=("session.",))
@@ -104,16 +122,10 @@ class Archive:
             self._doomed |= doomed
             opened = await self._journal.read(kinds=("session.",))  # somebody may have forked one of these meanwhile
             self._refuse_forked(id_, doomed, opened)
-            receipt = of_nobody("deleted")
-            for one in doomed:
-                if (session := self._host.live.get(one)) is not None:
-                    closed = await session.begin_close("deleted").wait()
-                    receipt = closed if one == id_ else receipt
-            for one in sorted(doomed, key=lambda one: one == id_):  # itself last
-                await self._remove(one)
-            return receipt
-        finally:
+        except BaseException:
             self._doomed -= doomed
+            raise
+        return doomed
 
     @staticmethod
     def _refuse_forked(id_: str, doomed: set[str], opened: list[Event]) -> None:

@@ -137,10 +137,12 @@ class Host:
     async def settled(self) -> None:
         """Until whatever is under way here has its end: turns, stops, closes, deletions."""
         while self._errands:
+            errand = next(iter(self._errands))
             try:
-                await next(iter(self._errands)).wait()
+                await errand.wait()
             except Exception:  # noqa: BLE001  a boundary: told to whoever asked
-                continue
+                pass
+            self._errands.discard(errand)  # an interrupt may have kept it from going by itself
 
     def see_to(self, make: Callable[[], Coroutine[Any, Any, T]]) -> Fact[T]:
         """Work of our own, which the end of the runtime waits for."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from ..errors import QuellError
+from ..errors import FencedError, QuellError, StoreError
 from ..events import HarnessEnded, HarnessIdle, HarnessReady, HarnessStarting, MessageDelta, MessageDone, Usage
-from ..ports import Hosted, Text
-from .chunks import closing
-from .mind import check_limits
+from ..ports import Harness, Hosted, Text
+from .chunks import Pace, closing
+from .mind import LimitReached, check_limits
 from .silence import Silence
 
 if TYPE_CHECKING:
@@ -35,11 +35,15 @@ async def converse(turn: Turn) -> None:
     """A whole turn with a harness in the place of a model."""
     session, name = turn.session, turn.session.agent.harness
     guest = session.guest
-    if guest is None or guest.scope.stopping is not None:
+    if guest is not None and (guest.hosted is None or guest.scope.stopping is not None):
+        await _end(session, guest, "stopped")  # half started, or stopped from outside
+        guest = None
+    if guest is None:
         guest = await _start(turn, name)
     assert guest.hosted is not None
-    turn.pass_fence()
-    said: list[str] = []
+    await session.host.journal.committed(turn.started)
+    turn.pass_fence()  # and in this very step it is asked
+    said, pace = list[str](), Pace()
     origin = turn.started.seq
 
     def notice(words: str) -> None:
@@ -49,6 +53,7 @@ async def converse(turn: Turn) -> None:
         try:
             async with closing(guest.hosted.send(turn.message.text)) as chunks:
                 async for chunk in chunks:
+                    await pace.step()
                     silence.broken()
                     if isinstance(chunk, Usage):
                         turn.usage += chunk
@@ -56,9 +61,10 @@ async def converse(turn: Turn) -> None:
                     elif isinstance(chunk, Text):
                         said.append(chunk.text)
                         turn.emit(MessageDelta, request=origin, cause=origin, source=f"harness:{name}", text=chunk.text)
-        except QuellError:
+        except (FencedError, LimitReached, StoreError):
             raise
         except Exception as error:  # a boundary: whatever a harness raises, its turn gets an end
+            await _end(session, guest, "it failed")  # whether it can go on nobody knows: the next turn gets another
             raise HarnessFault(f"the harness failed: {type(error).__name__}: {error}") from error
     turn.steps += 1
     turn.emit(MessageDone, request=origin, cause=origin, source=f"harness:{name}", text="".join(said))
@@ -72,7 +78,18 @@ async def _start(turn: Turn, name: str) -> Guest:
     turn.pass_fence()
     asked = session.emit(HarnessStarting(session=session.id, epoch=turn.epoch, cause=turn.started.seq, harness=name))
     guest = session.guest = Guest(session.ground().scope("harness"), asked)
-    await host.journal.committed(asked)
+    try:
+        guest.hosted = await _started(turn, guest, harness)
+    except BaseException:
+        guest.scope.begin_stop("not started", 0)  # half a start is none; its end is recorded by whoever comes next
+        raise
+    _say(session, HarnessReady, guest)
+    return guest
+
+
+async def _started(turn: Turn, guest: Guest, harness: Harness) -> Hosted:
+    session, host, name = turn.session, turn.session.host, guest.request.harness
+    await host.journal.committed(guest.request)
     turn.pass_fence()
     start = guest.scope.task(harness.start(guest.scope, session.cwd), name=f"start of {name}")
     start.add_done_callback(lambda task: task.cancelled() or task.exception())
@@ -82,12 +99,16 @@ async def _start(turn: Turn, name: str) -> Guest:
         why = (
             "it was stopped" if done and start.cancelled() else start.exception() if done else f"not within {limit:g} s"
         )
-        await guest.scope.stop(reason="not started")
-        leave(session, f"not started: {why}")
+        await _end(session, guest, f"not started: {why}")
         raise HarnessFault(f"the harness {name} did not start: {why}")
-    guest.hosted = start.result()
-    _say(session, HarnessReady, guest)
-    return guest
+    return start.result()
+
+
+async def _end(session: Session, guest: Guest, reason: str) -> None:
+    """Nothing is left of it, and that is recorded."""
+    await guest.scope.begin_stop(reason).wait()
+    if session.guest is guest:
+        leave(session, reason)
 
 
 def leave(session: Session, reason: str) -> None:

@@ -56,6 +56,7 @@ class Journal:
         self.followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self.requests: dict[int, Event] = {}
         self._begun: set[int] = set()  # tools whose intent is recorded
+        self._inside: dict[tuple[str, int], dict[int, Event]] = {}  # the requests of each turn
         self._store = store
         self._clock = clock
         self._publish = publish
@@ -97,10 +98,9 @@ class Journal:
         _stamp(event, "seq", self._last)
         _stamp(event, "at", self._clock.now())
         if kind in OPENERS:
-            self.requests[event.seq] = event
+            self._enter(event)
         elif kind in ENDERS:
-            del self.requests[event.request]
-            self._begun.discard(event.request)
+            self._leave(event.request)
         elif kind == ToolStarted.kind:
             self._begun.add(event.request)
         body = _body(event)
@@ -164,16 +164,27 @@ class Journal:
 
     def open_in(self, session: str, turn: int) -> list[Event]:
         """What a turn asked for and has no end yet. Stops are no part of the turn that they end."""
-        return [
-            one
-            for one in self.requests.values()
-            if one.turn == turn and one.session == session and one.kind not in _NOT_INSIDE
-        ]
+        return list(self._inside.get((session, turn), {}).values())
 
     def adopt(self, requests: Iterable[Event], begun: Iterable[int]) -> None:
         """At start: what a crash left open."""
-        self.requests.update((one.seq, one) for one in requests)
+        for one in requests:
+            self._enter(one)
         self._begun.update(begun)
+
+    def _enter(self, request: Event) -> None:
+        self.requests[request.seq] = request
+        if request.kind not in _NOT_INSIDE:
+            self._inside.setdefault((request.session, request.turn), {})[request.seq] = request
+
+    def _leave(self, seq: int) -> None:
+        request = self.requests.pop(seq)
+        self._begun.discard(seq)
+        if request.kind not in _NOT_INSIDE:
+            turn = self._inside[request.session, request.turn]
+            del turn[seq]
+            if not turn:
+                del self._inside[request.session, request.turn]
 
     # -- reading
 
@@ -241,7 +252,7 @@ def _body(event: Event) -> bytes:
     try:
         body = encode(event)
         decode(body)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError, OverflowError):
         mend(event)
         body = encode(event)
     return body

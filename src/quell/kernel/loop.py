@@ -84,7 +84,7 @@ async def call_tool(turn: Turn, call: ToolCall, cause: int) -> None:
     request = turn.emit(
         ToolRequested, cause=cause, source="model", tool=call.tool, call=call.id, arguments=call.arguments
     )
-    plugins, owner = turn.session.host.plugins, ""
+    plugins, owner, begun = turn.session.host.plugins, "", False
 
     def refuse(reason: str) -> None:
         turn.emit(ToolRefused, request=request.seq, cause=request.seq, reason=reason)
@@ -102,9 +102,12 @@ async def call_tool(turn: Turn, call: ToolCall, cause: int) -> None:
         intent = turn.emit(ToolStarted, request=request.seq, cause=request.seq)
         await turn.session.host.journal.committed(intent)
         turn.pass_fence()  # and in this very step it begins
+        begun = True
         result = await _run(turn, tool, call, request)
     except (FencedError, StoreError) as error:
-        return refuse(str(error))
+        if not begun:
+            return refuse(str(error))
+        result, words = "", str(error)  # its own, from inside: what it did before that has happened
     except QuellError as error:  # said in a sentence: ToolError, or a tool that went with its plugin
         result, words = "", str(error)
     except Exception as error:  # noqa: BLE001  a boundary: whatever a tool raises, its request gets an end (H35)

@@ -20,7 +20,7 @@ from ..events import (
     plain,
 )
 from ..ports import Answer, Ask, Message, Model, Notice, Reasoning, Text, ToolSpec
-from .chunks import closing
+from .chunks import Pace, closing
 from .history import CHARACTERS_PER_TOKEN
 from .remembering import recall
 from .silence import Silence
@@ -92,6 +92,8 @@ class Mind:
         upto = turn.started.seq - 1
         asked = [*history.messages(self._system), Message("user", SUMMARISE)]
         answer = await self._ask(asked, [], False, "compact")
+        if not answer.text.strip():
+            return  # nothing cannot stand for a conversation: it stays as long as it is
         turn.emit(SessionCompacted, cause=self.answered, summary=answer.text, upto=upto)
 
     async def _ask(
@@ -101,7 +103,7 @@ class Mind:
         turn.pass_fence()
         name = turn.session.agent.model
         request = turn.emit(ModelRequested, cause=self.answered, model=name, messages=len(messages), purpose=purpose)
-        heard = Heard(turn, request, speak)
+        heard, pace = Heard(turn, request, speak), Pace()
         try:
             await host.journal.committed(request)
             turn.pass_fence()  # and in this very step it begins
@@ -110,6 +112,7 @@ class Mind:
                     async for chunk in chunks:
                         silence.broken()
                         heard.take(chunk)
+                        await pace.step()
         except (FencedError, StoreError):
             raise
         except (Exception, SystemExit) as error:  # a boundary: whatever a model raises, its request gets an end

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 HEAR_OUT = 1.0
 """Seconds for handlers to hear the last events, before the bus is closed."""
 LOG = "log.sqlite"
+LEFT_OPEN = "end of the runtime"
+"""Where a runtime.error is from that tells of requests which had no end."""
 _log = logging.getLogger("quell")
 
 
@@ -302,17 +304,27 @@ class Runtime:
         if self._bus is not None and self._journal is not None:
             if self._ready:
                 confirmed = all(one.confirmed for one in receipts)
+                self._leave_nothing_open(self._journal)
                 self._journal.emit(RuntimeStopped(confirmed=confirmed))
             self._journal.seal()
             await self._hear_out(self._journal, self._bus, self._supervisor)
             self._bus.close()
-        if self._journal is not None:
-            await self._journal.close()
-        self._ready = False
-        if self._supervisor is None:
-            return of_nobody(reason)
-        receipts.append(await self._supervisor.begin_stop(reason, grace, force).wait())
-        return total(reason, receipts)
+        try:
+            if self._journal is not None:
+                await self._journal.close()
+        finally:  # whatever a store does, nothing is left running
+            self._ready = False
+            if self._supervisor is not None:
+                receipts.append(await self._supervisor.begin_stop(reason, grace, force).wait())
+        return total(reason, receipts) if self._supervisor is not None else of_nobody(reason)
+
+    def _leave_nothing_open(self, journal: Journal) -> None:
+        """The next start looks no further back than this: what has no end by now has met a fault, or an interrupt."""
+        if left := list(journal.requests.values()):
+            kinds = ", ".join(sorted({one.kind for one in left}))
+            _log.error("without an end when the runtime stopped: %s", kinds)
+            journal.emit(RuntimeErrored(error=f"without an end: {kinds}", where=LEFT_OPEN))
+            journal.end_all(left, "interrupted")
 
     async def _hear_out(self, journal: Journal, bus: Bus, scope: Scope | None) -> None:
         """The last events reach disk and handlers, or a bound."""

@@ -79,7 +79,8 @@ class Course:
                 self._turn = event.turn
             mine = event.seq == number or (self._turn and event.turn == self._turn)
             queued = isinstance(event, QueueParked | QueueReleased | QueueDiscarded) and number in event.messages
-            over = isinstance(event, SessionClosed | SessionDeleted | QueueDiscarded) and (queued or not self._turn)
+            gone = isinstance(event, SessionClosed | SessionDeleted) and not self._turn
+            over = gone or (isinstance(event, QueueDiscarded) and queued)
             waits = isinstance(event, QueueParked) and queued and self._sent.parked
             if waits or over or (mine and isinstance(event, TurnEnded)):
                 self._tail.close()

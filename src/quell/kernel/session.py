@@ -82,6 +82,7 @@ class Session:
         self._jobs_scope: Scope | None = None
         self._sent: dict[int, Sent] = {}
         self._closed: Fact[Receipt] | None = None
+        self._goodbye: SessionClosed | None = None
 
     def __repr__(self) -> str:
         return f"<Session {self.id} {self.state}>"
@@ -220,17 +221,19 @@ class Session:
     def go_on(self) -> None:
         """Start the next turn, if there is one and nothing is in its way."""
         if self.turn is None and not self.halts and self.waiting and not self.gone and self.host.open:
-            message = self.waiting.popleft()
-            self.turns += 1
-            self.epoch += 1
-            self.turn = Turn(self, message, self.turns, self.epoch)
-            if (sent := self._sent.get(message.seq)) is not None:
-                sent.turn = self.turn
-            self.turn.begin()
+            Turn(self, self.waiting[0], self.turns + 1, self.epoch + 1).begin()
+
+    def turn_begins(self, turn: Turn) -> None:
+        """By the turn, once its end is seen to whatever comes."""
+        self.turn, self.turns, self.epoch = turn, turn.number, turn.epoch
+        if (sent := self._sent.get(turn.message.seq)) is not None:
+            sent.turn = turn
+        self.waiting.popleft()
 
     def turn_over(self, turn: Turn) -> None:
         """By the turn, at its end."""
-        self.turn = None
+        if self.turn is turn:  # else its end was begun again, and the next one runs
+            self.turn = None
         self._sent.pop(turn.message.seq, None)
         self.go_on()
 
@@ -285,15 +288,15 @@ class Session:
 
     async def _close(self, stopped: Fact[Receipt], reason: str) -> Receipt:
         receipt = await stopped.wait()
-        if not self.gone:
-            self.gone = True
-            closed = self.emit(SessionClosed(session=self.id, epoch=self.epoch, reason=reason))
-            self.host.forget(self)
-            self._sent.clear()
-            try:
-                await self.host.journal.committed(closed)
-            except StoreError:
-                pass  # said by the journal, to everybody
+        if self._goodbye is None:  # else begun again after an interrupt
+            self._goodbye = self.emit(SessionClosed(session=self.id, epoch=self.epoch, reason=reason))
+        self.gone = True
+        self.host.forget(self)
+        self._sent.clear()
+        try:
+            await self.host.journal.committed(self._goodbye)
+        except StoreError:
+            pass  # said by the journal, to everybody
         return receipt
 
     # -- where its work lives
@@ -332,7 +335,7 @@ class Session:
     def jobs_scope(self) -> Scope:
         """For what was put in the background on purpose: it outlives the turn."""
         ground = self.ground()
-        if self._jobs_scope is None:
+        if self._jobs_scope is None or self._jobs_scope.stopping is not None:
             self._jobs_scope = ground.scope("jobs")
         return self._jobs_scope
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from ..errors import FencedError
+
 
 class Silence:
     """One timer, moved only when it rings: what breaks the silence costs a time stamp."""
@@ -35,6 +37,9 @@ class Silence:
     def _look(self) -> None:
         now, due = self._loop.time(), self._since + self._seconds
         if now >= due:
-            self._notice(f"no word from {self._who} for {self._seconds:g} s")
+            try:
+                self._notice(f"no word from {self._who} for {self._seconds:g} s")
+            except FencedError:
+                return  # the turn has ended without it, and nobody waits
             self._since, due = now, now + self._seconds
         self._timer = self._loop.call_at(due, self._look)

@@ -46,8 +46,9 @@ class Tail:
                 event = self._read.popleft()
             elif self._more:
                 page = await self._journal.page(self.last, self._upto, self._session)
-                self._more = len(page) == PAGE
-                self._read.extend(page)
+                if self._stream is not None:  # else it was closed meanwhile
+                    self._more = len(page) == PAGE
+                    self._read.extend(page)
                 continue
             elif self._stream is None:
                 raise StopAsyncIteration
@@ -66,7 +67,7 @@ class Tail:
     def _again(self) -> None:
         """The stream has ended: cut off, or everything is."""
         cut = self._stream is not None and self._stream.cut
-        self.close()
+        self.close()  # what it had was read: the stream gives that before it ends
         if self._journal.broken is not None:
             raise self._journal.broken.with_traceback(None)
         if cut and not self._bus.closed:
@@ -79,6 +80,9 @@ class Tail:
         if self._stream is not None:
             self._stream.close()
             self._stream = None
+        self._read.clear()
+        self._more = False
 
     def __del__(self) -> None:
-        self.close()
+        if self._stream is not None:
+            self.close()

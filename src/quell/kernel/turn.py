@@ -14,6 +14,7 @@ from ..supervise import Scope
 from ..supervise.errand import Errand, Fact
 from ..supervise.receipt import Receipt, of_nobody
 from .ends import receipt_of
+from .hosting import leave
 from .loop import run
 from .mind import LimitReached
 from .subscription import said
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from .session import Session
 
 E = TypeVar("E", bound=Event)
+NEVER = 1 << 62
+"""The request of an end that is not recorded: an interrupt came before its turn was."""
 
 
 class Turn:
@@ -38,15 +41,18 @@ class Turn:
         self.scope: Scope | None = None
         self.ending: tuple[EndCause, str] | None = None  # why nothing may start any more
         self.over: Fact[TurnEnded] = Fact(session.host.loop)
-        self.started: TurnStarted
+        self.started = TurnStarted(session=session.id, turn=number, epoch=epoch, cause=message.seq)
+        self._ended: TurnEnded | None = None
+        self._outside: bool | None = None  # whether somebody else stopped its scope
         self._task: asyncio.Task[None] | None = None
         self._quiet: Fact[None] = Fact(session.host.loop)  # its task has ended, or its scope
         self._clock: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
         """In one step: recorded, owned, running."""
-        self.started = self.emit(TurnStarted, cause=self.message.seq)
         try:
+            self.session.turn_begins(self)
+            self.session.emit(self.started)
             self.scope = self.session.ground().scope(f"turn-{self.number}")
             self._task = self.scope.task(run(self), name=f"turn {self.number} of {self.session.id}")
             self._task.add_done_callback(self._task_ended)
@@ -56,7 +62,12 @@ class Turn:
         except Exception as error:  # noqa: BLE001  a boundary: it has begun, and gets its end (H35)
             self.doom("failed", str(error) if isinstance(error, QuellError) else said(error))
             self._quiet.tell(None)
-        self.session.host.see_to(self._finish)
+        except BaseException as error:
+            self.doom("failed", said(error))
+            self._quiet.tell(None)
+            raise
+        finally:
+            self.session.host.see_to(self._finish)
 
     def _task_ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled():
@@ -102,13 +113,14 @@ class Turn:
     async def _finish(self) -> None:
         """Nobody's task, so nobody can cancel it; may be begun again after an interrupt."""
         await self._quiet.wait()
-        outside = self.scope is not None and self.scope.stopping is not None and self.ending is None
+        if self._outside is None:  # else begun again: the stop is our own
+            self._outside = self.scope is not None and self.scope.stopping is not None and self.ending is None
         receipt = of_nobody("end of turn")
         if self.scope is not None:
             receipt = await self.scope.begin_stop("end of turn").wait()
         if self._clock is not None:
             self._clock.cancel()
-        if outside:
+        if self._outside and self.ending is None:
             self._stopped_from_outside(receipt)
         end, reason = self.ending or self._outcome(receipt)
         self.doom(end, reason)
@@ -116,9 +128,9 @@ class Turn:
         inner = journal.open_in(self.session.id, self.number)
         for event in journal.end_all(inner, f"{end}: {reason}" if reason else end):
             self.session.history.apply(event)
-        ended = self.emit(
+        ended = self._ended = self._ended or self.emit(
             TurnEnded,
-            request=self.started.seq,
+            request=self.started.seq or NEVER,
             cause=self.started.seq,
             end=end,
             reason=reason,
@@ -160,4 +172,6 @@ class Turn:
         )
         self.session.recorded()
         self.session.park(asked, receipt.reason)
+        if not self.session.stands:
+            leave(self.session, receipt.reason)
         self.over.then(lambda: self.session.emit(receipt_of(asked, receipt)))

@@ -134,12 +134,21 @@ class Errand(Generic[T]):
                 wanted.add_done_callback(self._step, context=self._context)
 
 
+def _raise(error: BaseException) -> None:
+    raise error
+
+
 def see_to(loop: asyncio.AbstractEventLoop, make: Callable[[], Coroutine[Any, Any, T]]) -> Fact[T]:
     """Run an errand that can be begun again, and do so as often as an interrupt (a second Ctrl+C) breaks it off."""
     done: Fact[T] = Fact(loop)
 
     def attempt() -> None:
-        errand = Errand(loop, make())
+        try:
+            errand = Errand(loop, make())
+        except (KeyboardInterrupt, SystemExit) as error:  # in its very first step, which is somebody else's too
+            loop.call_soon(attempt)
+            loop.call_soon(_raise, error)
+            return
         errand.done.then(lambda: settle(errand.done))
 
     def settle(ended: Fact[T]) -> None:

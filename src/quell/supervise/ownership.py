@@ -152,15 +152,15 @@ else:
         return next((one for one in held if id(one) not in of_callbacks), held[0] if len(held) == 1 else None)
 
 
-def strays(loop: asyncio.AbstractEventLoop, owners: Collection[Owner], known: Collection[AnyTask]) -> list[AnyTask]:
-    """The tasks that were made in one of these scopes around the factory, and are on no list of it."""
+def strays(loop: asyncio.AbstractEventLoop, known: Collection[AnyTask]) -> list[tuple[AnyTask, Owner]]:
+    """The tasks that were made in a scope around the factory, and are on no list, each with that scope."""
     found = []
     for task in asyncio.all_tasks(loop):
         if task not in known:
             context = context_of(task)
             owner = context.get(CURRENT) if context is not None else None
-            if owner is not None and owner in owners:
-                found.append(task)
+            if owner is not None:
+                found.append((task, owner))
     return found
 
 

@@ -160,12 +160,22 @@ class Stop:
             self._cancel(fresh)
             await self._gone(left, self.ask_until)
 
-    def _left(self, scopes: list[Scope]) -> list[AnyTask]:
+    def _left(self, scopes: list[Scope], *, fresh: bool = False) -> list[AnyTask]:
         listed = {task for scope in scopes for task in scope.members() if not task.done()}
         if scopes[-1] is not self.scope:
             return list(listed)
-        # A sweep asks every task of the loop that no scope knows for its context: once, not for each scope (H24).
-        return [*listed, *strays(self._loop, set(self.everyone), self._known(_root(self.scope)))]
+        return [*listed, *self._strays(fresh)]
+
+    def _strays(self, fresh: bool) -> list[AnyTask]:
+        """Made in here around the factory. A sweep asks every task of the loop that no scope knows for its context:
+        once for all stops of one turn of the loop, not for each of a thousand (H24)."""
+        shared = self._shared
+        if shared.swept is None or fresh:
+            if shared.swept is None:
+                self._loop.call_soon(shared.forget_sweep)
+            shared.swept = strays(self._loop, self._known(_root(self.scope)))
+        mine = set(self.everyone)
+        return [task for task, owner in shared.swept if owner in mine and not task.done()]
 
     def _known(self, scope: Scope) -> set[AnyTask]:
         """The tasks of all scopes, those that live on among them."""
@@ -238,7 +248,9 @@ class Stop:
             await self._until(over, seconds)
         while time.monotonic() < until and any(foreign_threads(self.everyone, [job.thread for job in self._threads])):
             await self._until(Fact(self._loop), _TICK)  # nothing tells when such a thread ends
-        self._cancel(self._left(self.everyone))  # born of the last cancel: named, if it does not end by itself
+        self._cancel(
+            self._left(self.everyone, fresh=True)
+        )  # born of the last cancel: named, if it does not end by itself
 
     def _in_loop(self, call: Callable[[Job], None], job: Job, _: object) -> None:
         self._shared.hub.in_loop(lambda: call(job))
