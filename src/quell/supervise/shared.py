@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ScopeStoppedError
+from .errand import Fact
 from .hub import Hub
 from .ladder import Ladder
 
@@ -23,18 +24,13 @@ class Shared:
         self.wake: Callable[[], None] = lambda: None  # tells the supervisor's thread that there is something to see to
         self.factory: Factory | None = None
         self.trusted: Callable[..., Any] | None = None  # the task factory that was last seen to hand tasks to scopes
-        self.swept: list[tuple[Any, Any]] | None = (
-            None  # what the last look at all tasks found, for this turn of the loop
-        )
+        self.sweep: Fact[list[tuple[Any, Any]]] | None = None  # a look at all tasks that is about to be taken
         self._loop: asyncio.AbstractEventLoop | None = None
         self._hub: Hub | None = None
         self.loop_thread = 0
 
     def start(self, loop: asyncio.AbstractEventLoop, hub: Hub) -> None:
         self._loop, self._hub = loop, hub
-
-    def forget_sweep(self) -> None:
-        self.swept = None
 
     @property
     def running(self) -> bool:

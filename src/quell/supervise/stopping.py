@@ -152,30 +152,40 @@ class Stop:
         """What libraries left: not together with their roots, whose clean-up may need them."""
         asked: set[AnyTask] = set()
         while True:
-            left = self._left(scopes)
+            left = await self._left(scopes)
             fresh = [task for task in left if task not in asked]
-            if not fresh:
+            if not fresh or (asked and time.monotonic() > self.ask_until):  # each may leave an heir, for ever
                 return
             asked.update(fresh)
             self._cancel(fresh)
             await self._gone(left, self.ask_until)
 
-    def _left(self, scopes: list[Scope], *, fresh: bool = False) -> list[AnyTask]:
+    async def _left(self, scopes: list[Scope]) -> list[AnyTask]:
         listed = {task for scope in scopes for task in scope.members() if not task.done()}
-        if scopes[-1] is not self.scope:
-            return list(listed)
-        return [*listed, *self._strays(fresh)]
+        return [*listed, *(await self._strays() if scopes[-1] is self.scope else ())]
 
-    def _strays(self, fresh: bool) -> list[AnyTask]:
-        """Made in here around the factory. A sweep asks every task of the loop that no scope knows for its context:
-        once for all stops of one turn of the loop, not for each of a thousand (H24)."""
+    async def _strays(self) -> list[AnyTask]:
+        """Made in here around the factory, as of a moment after this was asked.
+
+        A sweep asks every task of the loop that no scope knows for its context: it is one for all stops that ask in the
+        same turn of the loop, not one for each of a thousand (H24).
+        """
         shared = self._shared
-        if shared.swept is None or fresh:
-            if shared.swept is None:
-                self._loop.call_soon(shared.forget_sweep)
-            shared.swept = strays(self._loop, self._known(_root(self.scope)))
+        if shared.sweep is None:
+            shared.sweep = Fact(self._loop)
+            self._loop.call_soon(self._sweep, shared.sweep)
         mine = set(self.everyone)
-        return [task for task, owner in shared.swept if owner in mine and not task.done()]
+        return [task for task, owner in await shared.sweep.wait() if owner in mine and not task.done()]
+
+    def _sweep(self, asked: Fact[list[tuple[AnyTask, Any]]]) -> None:
+        self._shared.sweep = None
+        try:
+            asked.tell(strays(self._loop, self._known(_root(self.scope))))
+        except Exception as error:  # noqa: BLE001  a boundary: a fault of ours, which the stop tells of
+            asked.fail(error)
+        except BaseException:
+            self._loop.call_soon(self._sweep, asked)  # an interrupt: whoever asked still waits
+            raise
 
     def _known(self, scope: Scope) -> set[AnyTask]:
         """The tasks of all scopes, those that live on among them."""
@@ -226,7 +236,7 @@ class Stop:
     async def _last_look(self) -> None:
         """No process holds anybody any more: who has not ended by now will not."""
         until = time.monotonic() + LAST_LOOK
-        left = self._left(self.everyone)
+        left = await self._left(self.everyone)
         self._cancel(left)
         closing = [one.task for one in self._closers if one.task is not None]
         await self._gone([*left, *closing], until)
@@ -248,9 +258,7 @@ class Stop:
             await self._until(over, seconds)
         while time.monotonic() < until and any(foreign_threads(self.everyone, [job.thread for job in self._threads])):
             await self._until(Fact(self._loop), _TICK)  # nothing tells when such a thread ends
-        self._cancel(
-            self._left(self.everyone, fresh=True)
-        )  # born of the last cancel: named, if it does not end by itself
+        self._cancel(await self._left(self.everyone))  # born of the last cancel: named, if it does not end by itself
 
     def _in_loop(self, call: Callable[[Job], None], job: Job, _: object) -> None:
         self._shared.hub.in_loop(lambda: call(job))
