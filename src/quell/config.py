@@ -34,7 +34,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one turn, each with its own end; 0 is no limit."""
+    """Of one turn, each with its own end; 0 is no limit, but for sub-agents, of whom there are none then."""
 
     steps: Count = 50
     tokens: Count = 0

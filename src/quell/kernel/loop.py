@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from ..errors import FencedError, QuellError, StoreError, ToolError
 from ..events import MessageDone, ToolCall, ToolEnded, ToolOutput, ToolRefused, ToolRequested, ToolStarted, plain
 from ..ports import Step, Strategy, Tool
@@ -20,6 +22,9 @@ from .subscription import said
 
 if TYPE_CHECKING:
     from .turn import Turn
+
+MOST = 1_000_000
+"""Characters of a tool's result that are kept: more helps no model, and would stall the log."""
 
 
 async def run(turn: Turn) -> None:
@@ -84,6 +89,8 @@ async def call_tool(turn: Turn, call: ToolCall, cause: int) -> None:
     request = turn.emit(
         ToolRequested, cause=cause, source="model", tool=call.tool, call=call.id, arguments=call.arguments
     )
+    # As it is in the log, and nobody else's: what was shown and approved cannot be changed any more.
+    own = msgspec.json.decode(msgspec.json.encode(request.arguments))
     plugins, owner, begun = turn.session.host.plugins, "", False
 
     def refuse(reason: str) -> None:
@@ -103,7 +110,7 @@ async def call_tool(turn: Turn, call: ToolCall, cause: int) -> None:
         await turn.session.host.journal.committed(intent)
         turn.pass_fence()  # and in this very step it begins
         begun = True
-        result = await _run(turn, tool, call, request)
+        result = await _run(turn, tool, ToolCall(call.id, call.tool, own), request)
     except (FencedError, StoreError) as error:
         if not begun:
             return refuse(str(error))
@@ -152,9 +159,16 @@ def read(task: asyncio.Task[Any]) -> None:
         task.exception()
 
 
+def within(text: str) -> str:
+    """The beginning and the end of what is too long."""
+    if len(text) <= MOST:
+        return text
+    return f"{text[: MOST // 2]}\n[… {len(text) - MOST} characters left out …]\n{text[-MOST // 2 :]}"
+
+
 async def _tool(tool: Tool, call: ToolCall, caller: Call) -> str:
     try:
         result: object = await tool.call(call.arguments, caller)
-        return result if isinstance(result, str) else "" if result is None else str(plain(result))
+        return within(result if isinstance(result, str) else "" if result is None else str(plain(result)))
     except SystemExit as error:
         raise RuntimeError(f"SystemExit: {error}") from error  # else it would end the runtime

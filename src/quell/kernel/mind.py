@@ -91,7 +91,10 @@ class Mind:
             return
         upto = turn.started.seq - 1
         asked = [*history.messages(self._system), Message("user", SUMMARISE)]
-        answer = await self._ask(asked, [], False, "compact")
+        try:
+            answer = await self._ask(asked, [], False, "compact")
+        except ModelFault:
+            return  # recorded; the answer itself may still come
         if not answer.text.strip():
             return  # nothing cannot stand for a conversation: it stays as long as it is
         turn.emit(SessionCompacted, cause=self.answered, summary=answer.text, upto=upto)

@@ -54,6 +54,7 @@ def connect(path: str) -> sqlite3.Connection:
         if mode != "wal":
             raise StoreError(f"the log {path} cannot be kept here: this file system has no shared memory; move it")
         connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = ON")  # a deleted session is not left in free pages
     except BaseException:
         connection.close()
         raise

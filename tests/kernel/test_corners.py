@@ -9,6 +9,7 @@ import pytest
 
 import quell
 from quell.events import (
+    ApprovalAsked,
     MessageDelta,
     ModelAnswered,
     SessionCompacted,
@@ -315,3 +316,28 @@ def test_what_was_deleted_is_not_in_the_file_any_more(stage: Stage) -> None:
 
     stage.play(main)
     assert b"XYZZYPLUGH" not in (stage.state / LOG).read_bytes()
+
+
+def test_what_was_asked_for_is_what_is_done_though_somebody_changes_it(stage: Stage) -> None:
+    """An approval is bound to the arguments that were shown."""
+    stage.approval = {}
+    got: list[Mapping[str, Any]] = []
+
+    async def odd(arguments: Mapping[str, Any], caller: Caller) -> str:
+        got.append(dict(arguments))
+        return "x" * 1_500_000
+
+    stage.tool("odd", odd)
+    stage.model.will([call("odd", path="safe")])
+
+    async def main(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        async for event in session.send("go"):
+            if isinstance(event, ApprovalAsked):
+                event.arguments["path"] = "elsewhere"
+                session.approve(event.seq, True)
+        assert got == [{"path": "safe"}]
+
+    stage.play(main)
+    (ended,) = stage.of(ToolEnded)
+    assert len(ended.result) < 1_100_000 and "characters left out" in ended.result
