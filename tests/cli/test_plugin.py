@@ -106,7 +106,7 @@ def test_the_example_is_installed_and_passes_its_own_tests(state_dir: Path) -> N
         timeout=BOUND,
         check=False,
     )
-    assert ended.returncode == 0 and b"3 passed" in ended.stdout, ended.stdout.decode()
+    assert ended.returncode == 0 and b"4 passed" in ended.stdout, ended.stdout.decode()
 
 
 def test_a_plugin_for_another_quell_is_refused(tmp_path: Path, state_dir: Path) -> None:

@@ -1,14 +1,19 @@
-"""The plugin as Quell finds it, by its entry point, with a stand-in for what Quell gives it."""
+"""The plugin as Quell finds it, by its entry point: with a stand-in for what Quell gives it, and in a real runtime."""
 
 import asyncio
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
+import quell
 from quell.errors import ToolError
-from quell.events import ToolRequested
+from quell.events import ToolEnded, ToolRequested
+from quell.models.scripted import Scripted
+from quell.runtime import installed
+from quell.testing import check_log
 
 
 @pytest.fixture
@@ -42,3 +47,26 @@ def test_it_tells_of_every_greeting_that_is_asked_for(ctx: Mock) -> None:
     asyncio.run(handler(ToolRequested(session="s1", tool="greet", arguments={"who": "Ada"})))
     asyncio.run(handler(ToolRequested(session="s1", tool="shell", arguments={})))
     ctx.emit.assert_called_once_with("asked", {"who": "Ada"}, session="s1")
+
+
+def test_an_agent_greets_with_it(tmp_path: Path) -> None:
+    [entry] = entry_points(group="quell.plugins", name="greeter")
+
+    class Polite:
+        name = "polite"
+
+        def setup(self, ctx: Any) -> None:
+            steps: list[list[dict[str, Any]]] = [[{"call": "greet", "arguments": {"who": "Ada"}}], [{"say": "done"}]]
+            ctx.model("polite", lambda: Scripted(steps))
+
+    agent = quell.Agent(name="polite", model="polite", tools=("greet",), approval={"greet": "allow"})
+
+    async def main() -> list[quell.Event]:
+        given = [Polite()] if "greeter" in [one.name for one in installed()] else [entry.load()(), Polite()]
+        async with quell.Runtime(state_dir=tmp_path / "state", plugins=given, agents=[agent]) as runtime:
+            session = await runtime.open("polite", tmp_path)
+            return [event async for event in session.send("greet Ada")]
+
+    events = asyncio.run(main())
+    assert [one.result for one in events if isinstance(one, ToolEnded)] == ["Hello, Ada!"]
+    check_log(tmp_path / "state" / "log.sqlite")
