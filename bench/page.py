@@ -11,7 +11,7 @@ INTRO = """\
 
 Quell beside its peers, measured by one command, as root:
 
-```console no-run: it takes about five minutes
+```console no-run: it takes about six minutes
 $ make bench
 ```
 
@@ -39,4 +39,4 @@ def page(lines: list[Line], facts: dict[str, str]) -> str:
     about = "\n".join(f"- {name}: {fact}" for name, fact in {"date": time.strftime("%Y-%m-%d"), **facts}.items())
     reached = [line.met for line in lines if line.met is not None]
     sentence = f"{sum(reached)} of {len(reached)} targets are met."
-    return f"{INTRO}\n{about}\n\n## Processes\n\n{sentence}\n\n{table(lines)}\n"
+    return f"{INTRO}\n{about}\n\n## Figures\n\n{sentence}\n\n{table(lines)}\n"
