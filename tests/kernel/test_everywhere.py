@@ -228,6 +228,7 @@ async def stop_all(rt: Kernel) -> None:
 
 async def record(rt: Kernel, session: quell.Session) -> None:
     journal = rt.host.journal
+    await journal.seen_to(journal.emit(PluginEvent(plugin="test", name="said before", session=session.id)))
     written = await journal.record(PluginEvent(plugin="test", name="said", session=session.id))
     await journal.committed(written)
     await journal.flushed()
@@ -286,7 +287,7 @@ SCENARIOS: dict[str, Scenario] = {
     "Session.close Session.settled": of_session(lambda _, session: session.close(), POLITE),
     "Session.export": of_session(lambda _, session: session.export("markdown")),
     "Runtime.follow": of_session(follow),
-    "Journal.record Journal.committed Journal.flushed Journal.read Journal.page": of_session(record),
+    "Journal.record Journal.committed Journal.seen_to Journal.flushed Journal.read Journal.page": of_session(record),
     "Plugins.load": of_runtime(lambda rt: rt.plugins.load(Busy())),
     "Plugins.unload": unload,
 }

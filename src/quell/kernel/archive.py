@@ -143,8 +143,8 @@ class Archive:
         """The word that it is gone first: a crash in between is made good at the next start."""
         events = await self._journal.read(session=id_)
         epoch = max((one.epoch for one in events), default=0)
-        told = self._journal.emit(SessionDeleted(session=id_, epoch=epoch, source="user", events=len(events)))
-        await self._journal.committed(told)
+        deleted = SessionDeleted(session=id_, epoch=epoch, source="user", events=len(events))
+        told = await self._journal.record(deleted)
         await self._store.forget(id_, [told.seq])
 
     # -- after a crash

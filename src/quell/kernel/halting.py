@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..errors import StoreError
 from ..events import StopRequested
 from ..supervise import Receipt, Scope
 from ..supervise.errand import Fact
@@ -48,11 +47,7 @@ class Halt:
             await self._turn.over.wait()
         if asked.reach != "turn":
             leave(session, asked.reason)
-        told = session.emit(receipt_of(asked, receipt))
-        try:
-            await session.host.journal.committed(told)
-        except StoreError:
-            pass  # said by the journal, to everybody; the receipt stands
+        await session.host.journal.seen_to(session.emit(receipt_of(asked, receipt)))
         session.halts.discard(self)
         session.go_on()
         return receipt

@@ -15,7 +15,6 @@ from ..errors import (
     AdmissionClosedError,
     NoSessionError,
     ScopeStoppedError,
-    StoreError,
     ToolError,
     UsageError,
 )
@@ -127,11 +126,7 @@ class Host:
 
     async def _sum(self, asked: StopRequested, stops: list[Fact[Receipt]]) -> Receipt:
         receipt = total(asked.reason, [await one.wait() for one in stops])
-        told = self.journal.emit(receipt_of(asked, receipt))
-        try:
-            await self.journal.committed(told)
-        except StoreError:
-            pass  # said by the journal, to everybody; the receipt stands
+        await self.journal.seen_to(self.journal.emit(receipt_of(asked, receipt)))
         return receipt
 
     async def settled(self) -> None:

@@ -138,6 +138,13 @@ class Journal:
             entry.fact = Fact(self._loop)
         await entry.fact.wait()
 
+    async def seen_to(self, event: Event) -> None:
+        """Until it is on disk, or the log has broken, which everybody is told: for ends, which stand all the same."""
+        try:
+            await self.committed(event)
+        except StoreError:
+            pass
+
     async def flushed(self) -> None:
         """Until all that was emitted before is on disk, but for what streams."""
         if self.broken is not None:

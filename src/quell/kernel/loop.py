@@ -17,6 +17,7 @@ from .approval import permission
 from .caller import Call
 from .hosting import converse
 from .mind import Mind, check_limits, tidy
+from .registry import civil
 from .silence import Silence
 from .subscription import said
 
@@ -29,10 +30,7 @@ MOST = 1_000_000
 
 async def run(turn: Turn) -> None:
     """A whole turn. What it raises is how the turn ends."""
-    try:
-        await (converse(turn) if turn.session.agent.harness else decide(turn))
-    except SystemExit as error:
-        raise RuntimeError(f"SystemExit: {error}") from error  # else a plugin could end the runtime
+    await civil(converse(turn) if turn.session.agent.harness else decide(turn))
 
 
 async def decide(turn: Turn) -> None:
@@ -167,8 +165,5 @@ def within(text: str) -> str:
 
 
 async def _tool(tool: Tool, call: ToolCall, caller: Call) -> str:
-    try:
-        result: object = await tool.call(call.arguments, caller)
-        return within(result if isinstance(result, str) else "" if result is None else str(plain(result)))
-    except SystemExit as error:
-        raise RuntimeError(f"SystemExit: {error}") from error  # else it would end the runtime
+    result: object = await civil(tool.call(call.arguments, caller))
+    return within(result if isinstance(result, str) else "" if result is None else str(plain(result)))

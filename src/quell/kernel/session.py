@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ..config import Agent
-from ..errors import NoSessionError, StoreError, UsageError
+from ..errors import NoSessionError, UsageError
 from ..events import (
     ApprovalAnswered,
     ApprovalAsked,
@@ -293,10 +293,7 @@ class Session:
         self.gone = True
         self.host.forget(self)
         self._sent.clear()
-        try:
-            await self.host.journal.committed(self._goodbye)
-        except StoreError:
-            pass  # said by the journal, to everybody
+        await self.host.journal.seen_to(self._goodbye)
         return receipt
 
     # -- where its work lives

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..errors import FencedError, QuellError, StoreError
+from ..errors import FencedError, QuellError
 from ..events import EndCause, Event, MessageDone, MessageUser, StopRequested, TurnEnded, TurnStarted, Usage
 from ..supervise import Scope
 from ..supervise.errand import Errand, Fact
@@ -137,10 +137,7 @@ class Turn:
             steps=self.steps,
             usage=self.usage,
         )
-        try:
-            await journal.committed(ended)
-        except StoreError:
-            pass  # said by the journal, to everybody
+        await journal.seen_to(ended)
         self.session.turn_over(self)
         self.over.tell(ended)
 
