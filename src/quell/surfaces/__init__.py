@@ -1,0 +1,1 @@
+"""Ways in for people and programs. Each is a client of the kernel: it owns nothing that a session runs."""
