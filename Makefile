@@ -15,13 +15,16 @@ READY := $(VENV)/.ready
 CODE := $(wildcard src tests bench examples)
 UV := uv>=0.13,<0.14
 
-.PHONY: help run test soak check format bench lock clean
+.PHONY: help run demo test soak check format bench lock clean
 
 help: ## say what there is to make
 	@echo "make TARGET [PYTHON=python3.13] [ARGS='…']"
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-8s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-run: $(READY) ## show it: kill -9 quell over a tree that tries to escape, and see that nothing is left
+run: $(READY) ## serve agents, offline at once, and open the page (ARGS='--port 0' and more: quell serve --help)
+	@$(BIN)/quell serve $(ARGS)
+
+demo: $(READY) ## kill -9 quell over a tree that tries to escape, and see that nothing is left
 	@$(BIN)/python examples/demo.py $(ARGS)
 
 test: $(READY) ## run the tests (ARGS='-k name' goes to pytest)

@@ -180,7 +180,7 @@ def main() -> int:
     beside = Path(sys.executable).parent / "quell"
     quell = str(beside) if beside.exists() else shutil.which("quell")
     if quell is None:
-        sys.exit("demo: no quell beside this Python nor on PATH; `make run` sets it up")
+        sys.exit("demo: no quell beside this Python nor on PATH; `make demo` sets it up")
     say("A command starts four processes, three of which try to get away. Then what runs it is killed with SIGKILL.")
     results = []
     for scene in (lambda folder: with_quell(quell, folder), without_quell):

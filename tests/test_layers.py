@@ -108,6 +108,14 @@ BELOW = {
     "quell.toolbox": ("quell.events", "quell.ports", "quell.supervise"),
     "quell.stores": ("quell.events", "quell.ports", "quell.supervise"),
     "quell.runtime": ("quell.kernel", "quell.stores", "quell.ports", "quell.config", "quell.supervise"),
+    "quell.surfaces": (
+        "quell.kernel",
+        "quell.events",
+        "quell.ports",
+        "quell.config",
+        "quell.supervise",
+        "quell.__version__",
+    ),
 }
 """What each layer may import besides itself and quell.errors. What implements ports knows neither kernel nor peers."""
 
@@ -257,6 +265,8 @@ def test_the_rules_read_every_module() -> None:
         (imports_point_down, "toolbox/shell.py", "from ..kernel.caller import Call"),
         (imports_point_down, "toolbox/shell.py", "from quell.models import scripted"),
         (imports_point_down, "events.py", "from .ports import Tool"),
+        (imports_point_down, "kernel/runtime.py", "from ..surfaces.http import front"),
+        (imports_point_down, "surfaces/http/app.py", "from ...stores.sqlite import SqliteStore"),
         (nothing_imports_the_command_line, "errors.py", "from .cli import main"),
         (nothing_imports_the_test_tools, "supervise/box.py", "from ..testing import census"),
         (processes_are_made_in_supervise, "cli/exec.py", "import os\npid = os.fork()"),

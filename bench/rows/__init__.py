@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.line import Line
-from bench.rows import bus, death, hopper, kernel, kill, log, many, memory, scope, spawn, start, task, watch
+from bench.rows import bus, death, hopper, kernel, kill, log, many, memory, scope, serve, spawn, start, task, watch
 
 ROWS: dict[str, Callable[[bool], list[Line]]] = {
     "spawn": spawn.measure,
@@ -19,4 +19,5 @@ ROWS: dict[str, Callable[[bool], list[Line]]] = {
     "bus": bus.measure,
     "log": log.measure,
     "kernel": kernel.measure,
+    "serve": serve.measure,
 }

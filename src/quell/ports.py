@@ -86,6 +86,8 @@ class Caller(Protocol):
     session: str
     turn: int
     cwd: str
+    env: Mapping[str, str]
+    """What the agent's commands have in their environment, besides what a tool gives them."""
     scope: Scope
     """Of this call: ended with it."""
 
@@ -96,7 +98,7 @@ class Caller(Protocol):
     async def spawn(self, argv: Sequence[str], *, background: bool = False, **wishes: Any) -> Process:
         """Start a command in the session's box; refused behind the fence. In the background it outlives the turn.
 
-        `wishes` are those of `Scope.spawn`.
+        `wishes` are those of `Scope.spawn`. Without an `env` it has ours, and that of the agent.
         """
         ...
 
@@ -186,9 +188,11 @@ class Harness(Protocol):
 
 
 class Surface(Protocol):
-    """A way in for people or programs."""
+    """A way in for people or programs. It is run by `Runtime.serve`."""
 
-    async def serve(self, scope: Scope) -> None: ...
+    async def serve(self, scope: Scope) -> None:
+        """What it starts belongs to the scope, which ends with the plugin, and at once if this raises."""
+        ...
 
 
 # -- plugins

@@ -35,6 +35,7 @@ class Runtime(Kernel):
         plugins: Iterable[Plugin] = (),
         settings: Settings | None = None,
         contain: str = "auto",
+        secrets: Iterable[str] = (),
     ) -> None:
         super().__init__(
             Ports(store=SqliteStore, find=installed),
@@ -43,6 +44,7 @@ class Runtime(Kernel):
             plugins=plugins,
             settings=settings,
             contain=contain,
+            secrets=secrets,
         )
 
 

@@ -569,7 +569,7 @@ def test_nothing_is_kept_in_memory_of_a_session_that_is_closed(stage: Stage) -> 
         await steps(5)
         host, journal, bus = rt.host, rt.host.journal, rt.bus
         assert not any((host.live, host._loading, journal.requests, journal._by_seq, journal._waiting, journal._begun))
-        assert not any((bus._particular, bus._waiters, session._sent, session._jobs, session.children))
+        assert not any((bus._particular, bus._waiters, session._sent, session.commands, session.children))
         assert host._ground is not None and not host._ground.nested()
 
     stage.play(main)

@@ -149,7 +149,7 @@ def leftovers(run: Run) -> list[str]:
         maps |= {"plugins": plugins._held}
     for session in run.sessions:
         maps |= {f"stops of {session.id}": session.halts, f"sub-agents of {session.id}": session.children}
-        maps |= {f"jobs of {session.id}": session._jobs, f"turn of {session.id}": session.turn or ()}
+        maps |= {f"jobs of {session.id}": session.commands._running, f"turn of {session.id}": session.turn or ()}
         if not run.dead and not session.parked:
             maps |= {f"senders of {session.id}": session._sent}
     return [f"{name} are left: {_names(held)}" for name, held in maps.items() if held]

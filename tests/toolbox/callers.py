@@ -21,6 +21,7 @@ class Session:
         self.scope = scope
         self.name = name
         self.cwd = cwd
+        self.env: dict[str, str] = {}
         self.turn = scope.scope("turn")
         self.jobs: list[quell.Process] = []
         self.shown: list[str] = []
@@ -38,6 +39,7 @@ class Caller:
         self.session = session.name
         self.turn = 1
         self.cwd = session.cwd
+        self.env: Mapping[str, str] = session.env
         self.scope = scope
         self._home = session
 

@@ -13,27 +13,60 @@ else:
     import _signal as signal  # without the enums, which take longer than all of `quell --version`
 
 COMMANDS = {
+    "serve": "run agents, with an HTTP API and a page",
+    "open": "open the page in the browser",
+    "down": "end the server, and everything that runs in it",
+    "ps": "list the sessions",
+    "logs": "what happened in a session, or in all",
+    "send": "send a message and show the answer",
+    "attach": "follow a session and type to it",
+    "stop": "stop sessions and print the receipts",
+    "reopen": "let new work in again after a stop of all",
+    "approve": "what waits for leave, and give it",
+    "receipts": "what stops observed",
     "exec": "run a command; nothing survives it",
     "plugin": "list, install, remove, enable and disable plugins",
     "doctor": "what containment this machine gives, and leftovers of crashes",
+    "completion": "completion of all this for bash, zsh and fish",
 }
+
+COMPLETE = "_QUELL_COMPLETE"
+"""The variable by which a shell asks for completions."""
 
 HELP = """\
 Quell: the agent runtime where stop means stop.
 
 usage: quell COMMAND [options]
 
-commands:
-  exec     run a command contained; when it ends, or quell does, nothing of it survives
-  plugin   list, install, remove, enable and disable plugins
-  doctor   what containment this machine gives, leftovers of crashes found and ended
+a server and its page:
+  serve       run agents, with an HTTP API and a page
+  open        open the page in the browser
+  down        end the server, and everything that runs in it
+
+its sessions (all with --json):
+  ps          list them: what each does, runs and said last; --watch goes on
+  logs        what happened; -f goes on
+  send        send a message and show the answer; --new opens a session first
+  attach      follow a session and type to it
+  stop        stop sessions, or --all, and print the receipts
+  reopen      let new work in again after a stop of all
+  approve     what waits for leave, and give it
+  receipts    what stops observed
+
+without a server:
+  exec        run a command contained; when it ends, or quell does, nothing of it survives
+  plugin      list, install, remove, enable and disable plugins
+  doctor      what containment this machine gives, leftovers of crashes found and ended
+  completion  completion of all this for bash, zsh and fish
 
 options:
   -h, --help     this text; `quell COMMAND --help` for a command's own
   --version      the version
 
-example:
+examples:
   quell exec -- npm test
+  quell serve --detach && quell send --new '$ npm test'
+  quell stop --all
 """
 
 
@@ -51,6 +84,8 @@ def script() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words and COMPLETE in os.environ:
+        return _app(words)
     command = words.pop(0) if words else "--help"
     if command == "exec":
         mask = hold_signals()
@@ -66,6 +101,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         from .doctor import run
 
         return run(words)
+    if command in COMMANDS:
+        return _app([command, *words])
     from .words import show
 
     if command == "--version":
@@ -78,3 +115,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     complain(f"there is no command '{command}'{nearest(command, COMMANDS)}; see quell --help")
     return 125
+
+
+def _app(words: list[str]) -> int:
+    mask = hold_signals()
+    from .app import run
+
+    return run(words, mask)

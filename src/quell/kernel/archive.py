@@ -18,7 +18,7 @@ from ..supervise.errand import Fact
 from ..supervise.receipt import of_nobody
 from .asked import is_text
 from .history import History
-from .leftovers import Leftovers, Queue, is_admitting
+from .leftovers import Leftovers, Queue, closed_by
 
 if TYPE_CHECKING:
     from .host import Host
@@ -99,6 +99,7 @@ class Archive:
             self._plans[id_] = doomed  # begun again after an interrupt, it goes on with this
             receipt = of_nobody("deleted")
             for one in doomed:
+                await self._host.arrived(one)  # what was being read when this began is refused at its end
                 if (session := self._host.live.get(one)) is not None:
                     closed = await session.begin_close("deleted").wait()
                     receipt = closed if one == id_ else receipt
@@ -152,7 +153,8 @@ class Archive:
     async def make_good(self) -> None:
         """End what the log has open, park what waits, and take the gate as it was left. Nothing is run again (H23)."""
         marks = await self._journal.read(kinds=("runtime.stopped", "admission."))
-        self._host.admitting = is_admitting(marks)
+        closed = closed_by(marks)
+        self._host.admitting, self._host.closed_for = closed is None, closed.reason if closed is not None else ""
         orderly = max((one.seq for one in marks if one.kind == "runtime.stopped"), default=0)
         left, upto = Leftovers(), self._journal.last
         while page := await self._journal.page(orderly, upto, None):  # a page at a time: it may be long ago

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import FencedError, ToolError
@@ -21,6 +22,7 @@ class Call:
         self.session = turn.session.id
         self.turn = turn.number
         self.cwd = turn.session.cwd
+        self.env: Mapping[str, str] = turn.session.agent.env
         self.scope = scope
         self.heard: Callable[[], None] = lambda: None
         self._turn = turn
@@ -32,22 +34,28 @@ class Call:
         request, tool = self._request.seq, self._request.tool
         self._turn.emit(ToolOutput, request=request, cause=request, source=f"tool:{tool}", text=text)
 
+    def redact(self, text: str) -> str:
+        """As it goes into the log."""
+        return self._turn.session.host.journal.redaction.text(text)
+
     async def spawn(self, argv: Sequence[str], *, background: bool = False, **wishes: Any) -> Process:
         """Start a command in the session's box; FencedError once the turn is stopped (H18)."""
         turn, session = self._turn, self._turn.session
         self._pass_fence()
         scope = session.jobs_scope() if background else self.scope
         wishes.setdefault("cwd", self.cwd)
+        if self.env and wishes.get("env") is None:
+            wishes["env"] = {**os.environ, **self.env}
         process: Process = await session.host.spawn(scope, argv, **wishes)
         try:
             self._pass_fence()
         except FencedError:
             process.begin_stop("the turn was stopped", 0)  # it was on its way when the stop came
             raise
-        session.spawned(process, background)
         spawned = turn.emit(
             ProcessSpawned, cause=self._request.seq, pid=process.pid, argv=list(process.argv), background=background
         )
+        session.commands.add(process, spawned)
         process.over.then(lambda: _ended(turn, process, spawned))
         return process
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..config import what_there_is
 from ..errors import PluginRefusedError, UsageError
 from ..events import KINDS, Event, PluginEvent
 from .functions import tool_from
-from .registry import Registry, what_there_is
+from .registry import Registry
 
 if TYPE_CHECKING:
     from ..ports import Handler, Harness, Memory, Model, Strategy, Surface, Tool
@@ -20,13 +21,21 @@ if TYPE_CHECKING:
 class Context:
     """What a plugin gets (`ports.PluginContext`)."""
 
-    def __init__(self, held: Loaded, registry: Registry, emit: Callable[[Event], object], subscribe: Subscribe) -> None:
+    def __init__(
+        self,
+        held: Loaded,
+        registry: Registry,
+        emit: Callable[[Event], object],
+        subscribe: Subscribe,
+        serve: Callable[[Loaded], None],
+    ) -> None:
         self.name = held.name
         self.scope = held.scope
         self._held = held
         self._registry = registry
         self._emit = emit
         self._subscribe = subscribe
+        self._serve = serve
 
     def model(self, name: str, make: Callable[[], Model]) -> None:
         self._admit()
@@ -58,6 +67,7 @@ class Context:
         self._admit()
         self._has("surface", name, surface, "serve")
         self._registry.add("surface", name, surface, plugin=self.name)
+        self._serve(self._held)
 
     def on(self, kinds: str | Sequence[str], handler: Handler, *, deadline: float | None = None) -> None:
         self._admit()

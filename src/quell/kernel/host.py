@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..config import Agent, Settings
+from ..config import Agent, Settings, what_there_is
 from ..errors import (
     AdmissionClosedError,
     NoSessionError,
@@ -31,12 +31,12 @@ from ..events import (
 from ..ports import Spawner, Store
 from ..supervise import Receipt, Scope
 from ..supervise.errand import Fact, see_to
+from ..supervise.request import plain
 from .archive import Archive
 from .asked import folder, is_place, is_text
 from .ends import receipt_of
 from .halting import total
 from .leftovers import Queue
-from .registry import what_there_is
 from .session import Session
 from .tail import Tail
 
@@ -77,11 +77,13 @@ class Host:
         self.live: dict[str, Session] = {}
         self.closing = False  # the runtime stops
         self.admitting = True
+        self.closed_for = ""  # why admission is closed
         self.archive = Archive(self, journal, store)
         self._above = above
         self._ground: Scope | None = None
         self._ids = ids
         self._loading: dict[str, Fact[Session]] = {}
+        self._restarting: dict[str, Fact[tuple[Receipt, Session]]] = {}
         self._errands: set[Fact[Any]] = set()
 
     # -- the gate
@@ -96,25 +98,32 @@ class Host:
             raise self.journal.broken.with_traceback(None)
         self.running()
         if not self.admitting:
-            raise AdmissionClosedError("admission is closed since everything was stopped; reopen it to go on")
+            why = f" ({self.closed_for})" if self.closed_for else ""
+            raise AdmissionClosedError(f"admission is closed{why}; reopen it to go on")
 
     def running(self) -> None:
         """Whether it takes orders: raises if it stops."""
         if self.closing:
             raise ScopeStoppedError("the runtime is stopping: nothing starts in it any more")
 
+    def close_admission(self, reason: str) -> None:
+        """Nothing new starts, and what waits waits on; turns that run go on."""
+        if self.admitting:
+            self.admitting, self.closed_for = False, reason
+            self.journal.emit(AdmissionClosed(source="user", reason=reason))
+
     def reopen(self) -> None:
-        """After a Stop All: let new work in again."""
+        """Let new work in again; whoever has messages that wait goes on with them."""
         self.running()
         if not self.admitting:
             self.journal.emit(AdmissionReopened(source="user"))
-            self.admitting = True
+            self.admitting, self.closed_for = True, ""
+            for session in list(self.live.values()):
+                session.go_on()
 
     def stop_all(self, reason: str, grace: float | None, force: bool) -> Fact[Receipt]:
         """In one step: admission closed, every session fenced, all stops begun."""
-        if self.admitting:
-            self.admitting = False
-            self.journal.emit(AdmissionClosed(source="user", reason=reason))
+        self.close_admission(reason)
         asked = self.journal.emit(StopRequested(source="user", reach="all", reason=reason, force=force))
         stops = self.begin_stops(reason, grace, force, asked.seq)
         return self.see_to(lambda: self._sum(asked, stops))
@@ -198,6 +207,39 @@ class Host:
             loading.then(lambda: self._loading.pop(id, None))
         return await loading.wait()
 
+    async def arrived(self, id_: str) -> None:
+        """Until nobody reads that session from the log any more, whatever came of it."""
+        while (loading := self._loading.get(id_)) is not None:
+            try:
+                await loading.wait()
+            except Exception:  # noqa: BLE001  a boundary: told to whoever asked for it
+                pass
+
+    def restarts(self, id_: str) -> bool:
+        """Whether a restart of it is under way."""
+        return id_ in self._restarting
+
+    async def restart(self, id_: str, reason: str) -> tuple[Receipt, Session]:
+        """A stop, and then a new incarnation. Whoever asks meanwhile joins; cancelling the asker changes nothing."""
+        self.archive.exists(is_text("the name of a session", id_))
+        reason, _ = plain(reason, 0)
+        self.admit()
+        if (restarting := self._restarting.get(id_)) is None:
+            begun: list[Fact[Receipt]] = []
+            restarting = self._restarting[id_] = self.see_to(lambda: self._restart(id_, reason, begun))
+            restarting.then(lambda: self._restarting.pop(id_, None))
+        return await restarting.wait()
+
+    async def _restart(self, id_: str, reason: str, begun: list[Fact[Receipt]]) -> tuple[Receipt, Session]:
+        """`begun` is there so that it is stopped once, also when this is begun again after an interrupt."""
+        if not begun:
+            session = await self.resume(id_)
+            self._agent(session.agent.name)  # refused before anything is begun, where it could not come back
+            folder(session.cwd)
+            begun.append(session.begin_close(reason, again=True))
+        receipt = await begun[0].wait()
+        return receipt, await self.resume(id_)
+
     def forget(self, session: Session) -> None:
         """By a session that is closed."""
         if self.live.get(session.id) is session:
@@ -240,7 +282,7 @@ class Host:
         self.live[session.id] = session
         above = parent.id if parent is not None else ""
         source = "kernel" if parent is not None else "user"
-        session.emit(
+        opened = session.emit(
             SessionOpened(
                 session=session.id,
                 source=source,
@@ -252,6 +294,7 @@ class Host:
                 depth=session.depth,
             )
         )
+        session.title = opened.title
         return session
 
     async def _handed_over(self, session: Session) -> Session:

@@ -15,14 +15,29 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from ..errors import StoreError
-from ..events import ENDERS, OPENERS, Event, StopRequested, ToolStarted, TurnStarted, decode, encode, kind_of, mend
+from ..events import (
+    ENDERS,
+    OPENERS,
+    Event,
+    MessageDone,
+    StopRequested,
+    ToolStarted,
+    TurnStarted,
+    decode,
+    encode,
+    kind_of,
+    mend,
+)
 from ..ports import Clock, Row, Store
 from ..supervise.errand import Fact
 from .ends import end_of
+from .redaction import Redaction
 
 E = TypeVar("E", bound=Event)
 _log = logging.getLogger("quell")
 _stamp = msgspec.structs.force_setattr
+_DECIDES = ENDERS | {MessageDone.kind}
+"""What comes after all of a stream: nothing of it is held back any more."""
 _NOT_INSIDE = frozenset({TurnStarted.kind, StopRequested.kind})
 
 PAGE = 1000
@@ -49,8 +64,14 @@ class Journal:
     """`publish` hands an event on, once it is safe; `failed` is called once if the log cannot be written any more."""
 
     def __init__(
-        self, store: Store, clock: Clock, publish: Callable[[Event], None], failed: Callable[[StoreError], None]
+        self,
+        store: Store,
+        clock: Clock,
+        publish: Callable[[Event], None],
+        failed: Callable[[StoreError], None],
+        redaction: Redaction | None = None,
     ) -> None:
+        self.redaction = redaction or Redaction()
         self.broken: StoreError | None = None
         self.sealed = False
         self.followers: weakref.WeakSet[Follower] = weakref.WeakSet()
@@ -85,6 +106,7 @@ class Journal:
     def emit(self, event: E) -> E:
         """Number and record it. What belongs to a request that has ended is not recorded: its `seq` stays 0.
 
+        Secrets are masked, in the event itself; a part of a stream that is held back whole has no `seq` either.
         Never blocks and never fails: whether it is on disk, `committed` tells.
         """
         kind = event.kind
@@ -94,6 +116,16 @@ class Journal:
         if event.request and not self._belongs(event, kind):
             _log.debug("%s from %s came after request %d had ended", kind, event.source, event.request)
             return event
+        redaction = self.redaction
+        if redaction.active:
+            if event.delta and not redaction.take(event):
+                return event
+            if redaction.held and kind in _DECIDES:
+                for rest in redaction.rest(event.request):
+                    self._record(rest, rest.kind)
+        return self._record(event, kind)
+
+    def _record(self, event: E, kind: str) -> E:
         self._last += 1
         _stamp(event, "seq", self._last)
         _stamp(event, "at", self._clock.now())
@@ -104,6 +136,8 @@ class Journal:
         elif kind == ToolStarted.kind:
             self._begun.add(event.request)
         body = _body(event)
+        if self.redaction.active and self.redaction.touches(event, body):
+            body = self._masked(event)
         if self.broken is not None:
             return event
         try:
@@ -117,6 +151,14 @@ class Journal:
             self._by_seq[event.seq] = entry = Entry(event)
             self._waiting.append(entry)
         return event
+
+    def _masked(self, event: Event) -> bytes:
+        try:
+            self.redaction.mask(event)
+        except Exception:  # noqa: BLE001  a boundary: what cannot be walked through is put into words, as deep as these go
+            mend(event)
+            self.redaction.mask(event)
+        return _body(event)
 
     def _belongs(self, event: Event, kind: str) -> bool:
         request = self.requests.get(event.request)
@@ -211,6 +253,12 @@ class Journal:
         """The next few, in order."""
         rows = await self._store.read(after=after, upto=upto, session=session, limit=PAGE)
         return [decode(row.body) for row in rows]
+
+    async def rows(
+        self, after: int, upto: int | None, session: str | None, kinds: tuple[str, ...] = (), limit: int = PAGE
+    ) -> list[Row]:
+        """The next few, as they are written."""
+        return await self._store.read(after=after, upto=upto, session=session, kinds=kinds, limit=limit)
 
     @property
     def last(self) -> int:

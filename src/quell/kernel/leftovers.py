@@ -81,10 +81,10 @@ class Leftovers:
             self.queues.pop(session, None)
 
 
-def is_admitting(events: Iterable[Event]) -> bool:
-    """Whether admission is open: a Stop All closes it until somebody reopens it, over restarts too (H21)."""
-    admitting = True
+def closed_by(events: Iterable[Event]) -> AdmissionClosed | None:
+    """What keeps admission closed, if it is: until somebody reopens it, over restarts too (H21)."""
+    closed: AdmissionClosed | None = None
     for event in events:
         if isinstance(event, AdmissionClosed | AdmissionReopened):
-            admitting = isinstance(event, AdmissionReopened)
-    return admitting
+            closed = event if isinstance(event, AdmissionClosed) else None
+    return closed

@@ -166,4 +166,5 @@ def within(text: str) -> str:
 
 async def _tool(tool: Tool, call: ToolCall, caller: Call) -> str:
     result: object = await civil(tool.call(call.arguments, caller))
-    return within(result if isinstance(result, str) else "" if result is None else str(plain(result)))
+    text = result if isinstance(result, str) else "" if result is None else str(plain(result))
+    return within(caller.redact(text))  # before it is cut: half a secret is not known as one

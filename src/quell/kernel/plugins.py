@@ -13,17 +13,18 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from ..config import what_there_is
 from ..errors import PluginRefusedError, UsageError
 from ..events import Event, PluginError, PluginLoaded, PluginRemoved
 from ..supervise.errand import Fact, see_to
 from .bus import OF_ERRORS, Bus
 from .context import Context
 from .discovery import NAME, NAME_RULE, Found, find, is_bundled
-from .registry import Registry, civil, in_thread, what_there_is
+from .registry import Registry, civil, in_thread
 from .subscription import Subscription, said
 
 if TYPE_CHECKING:
-    from ..ports import Handler, Plugin
+    from ..ports import Handler, Plugin, Surface
     from ..supervise import Receipt, Scope
 
 __all__ = ["Found", "Loaded", "Plugins", "find", "is_bundled"]
@@ -47,6 +48,8 @@ class Loaded:
         self.failures = 0
         self.up = False
         self.subscriptions: list[Subscription] = []
+        self.served: set[str] = set()
+        """Its surfaces that were started."""
         self.setup: asyncio.Task[None] | None = None
         self.ready: Fact[None]
         self.gone: Fact[Receipt] | None = None
@@ -100,6 +103,7 @@ class Plugins:
         self.deadline = deadline
         self._held: dict[str, Loaded] = {}
         self._quiet = False
+        self._serving = False
 
     @property
     def loaded(self) -> Mapping[str, Loaded]:
@@ -173,6 +177,7 @@ class Plugins:
                     PluginLoaded(plugin=held.name, version=held.version, provides=self._registry.provides(held.name))
                 )
                 held.up = True
+                self._serve(held)
                 return
         except Exception as error:  # noqa: BLE001  a boundary: the name must not stay taken by what is not loaded
             why = said(error)
@@ -185,11 +190,26 @@ class Plugins:
         if plugin.name != held.name:
             raise PluginRefusedError(f"its entry point is named {held.name}, and the plugin itself {plugin.name}")
         try:
-            result = plugin.setup(Context(held, self._registry, self._emit, self._subscribe))
+            result = plugin.setup(Context(held, self._registry, self._emit, self._subscribe, self._serve))
             if inspect.isawaitable(result):
                 await result
         except SystemExit as error:
             raise RuntimeError(f"SystemExit: {error}") from error  # else it would end the runtime
+
+    # -- surfaces
+
+    def serve(self) -> None:
+        """Run the surfaces of all plugins, and of those that come later, until each goes with its plugin."""
+        self._serving = True
+        for held in self.loaded.values():
+            self._serve(held)
+
+    def _serve(self, held: Loaded) -> None:
+        """Start those of its surfaces that were not."""
+        for name, surface in self._registry.surfaces(held.name).items():
+            if self._serving and held.up and held.gone is None and name not in held.served:
+                held.served.add(name)
+                begin(held, name, surface, self.failed)
 
     # -- unloading
 
@@ -290,6 +310,22 @@ class Plugins:
             self._emit(event)
         except Exception:  # noqa: BLE001  a boundary: said in the program's own log
             _log.exception("an event could not be written: %r", event)
+
+
+def begin(held: Loaded, name: str, surface: Surface, failed: Callable[[str, str, BaseException], None]) -> None:
+    """Run a surface in a scope of its own, of which nothing is left where it raises."""
+    call = f"surface {name}"
+
+    def ended(task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            scope.begin_stop(f"{call} failed")
+            failed(held.name, call, error)
+
+    try:
+        scope = held.scope.scope(f"surface-{name}")
+        scope.task(civil(surface.serve(scope)), name=call).add_done_callback(ended)
+    except Exception as error:  # noqa: BLE001  a boundary: a surface that is no coroutine, or a scope that is over
+        failed(held.name, call, error)
 
 
 def _why_not(setup: asyncio.Task[None], deadline: float) -> str:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
+from ..config import what_there_is
 from ..errors import PluginRefusedError, UsageError
 from ..supervise.errand import Fact
 
@@ -141,6 +141,10 @@ class Registry:
     def harness(self, name: str) -> Harness:
         return self.need("harness", name).thing  # type: ignore[no-any-return]  # as above
 
+    def surfaces(self, plugin: str) -> dict[str, Surface]:
+        """Those that this plugin brought, by name."""
+        return {name: one.thing for name, one in self._entries["surface"].items() if one.plugin == plugin}
+
     def surface(self, name: str) -> Surface:
         return self.need("surface", name).thing  # type: ignore[no-any-return]  # as above
 
@@ -167,15 +171,6 @@ class Registry:
                 f"there is no {kind} {name!r}; {what_there_is(_PLURALS.get(kind, f'{kind}s'), name, self.names(kind))}"
             )
         return entry
-
-
-def what_there_is(what: str, wanted: str, known: list[str]) -> str:
-    """The rest of a sentence about a name that is not there."""
-    if not known:
-        return f"there are no {what}"
-    near = get_close_matches(wanted, known, 1)
-    hint = f"did you mean {near[0]}? " if near else ""
-    return f"{hint}there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
 
 
 async def in_thread(call: Callable[[], T], name: str) -> T:

@@ -24,13 +24,14 @@ class MemoryFault(QuellError):
 async def recall(turn: Turn, query: str, limit: int, cause: int) -> list[str]:
     """What it finds, recorded."""
     memory = _memory(turn)
-    found = [str(one) for one in await _call(turn, "recall", memory.recall(turn.session.id, query, limit))]
+    redact = turn.session.host.journal.redaction.text
+    found = [redact(str(one)) for one in await _call(turn, "recall", memory.recall(turn.session.id, query, limit))]
     turn.emit(MemoryRecalled, cause=cause, query=query, found=found)
     return found
 
 
 async def remember(turn: Turn, text: str, cause: int) -> None:
-    memory = _memory(turn)
+    memory, text = _memory(turn), turn.session.host.journal.redaction.text(text)
     await _call(turn, "store", memory.store(turn.session.id, text))
     turn.emit(MemoryStored, cause=cause, text=text)
 

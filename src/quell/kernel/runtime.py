@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
-from ..config import SCRIPTED, Agent, Settings, fit
+from ..config import SCRIPTED, Agent, Settings, fit, secrets_in, what_there_is
 from ..errors import QuellError, ScopeStoppedError, StoreError, UsageError
 from ..events import ConfigChanged, Event, RuntimeErrored, RuntimeReady, RuntimeStopped, RuntimeStopping
 from ..ports import Clock, Plugin, Spawner, Store
@@ -33,6 +34,7 @@ from .halting import total
 from .host import Host
 from .journal import Journal
 from .plugins import Plugins
+from .redaction import Redaction
 from .registry import Registry
 from .session import Session
 from .strategies import React, Tools
@@ -41,6 +43,7 @@ from .tail import Tail
 if TYPE_CHECKING:
     from typing import Any, Self
 
+T = TypeVar("T")
 HEAR_OUT = 1.0
 """Seconds for handlers to hear the last events, before the bus is closed."""
 LOG = "log.sqlite"
@@ -73,7 +76,10 @@ class Ports:
 
 
 class Runtime:
-    """`state_dir` is taken exclusively. `plugins` are loaded besides those that are found."""
+    """`state_dir` is taken exclusively. `plugins` are loaded besides those that are found.
+
+    `secrets` never reach an event, nor do those that the environment and the agents' have, by their names.
+    """
 
     def __init__(
         self,
@@ -84,6 +90,7 @@ class Runtime:
         plugins: Iterable[Plugin] = (),
         settings: Settings | None = None,
         contain: str = "auto",
+        secrets: Iterable[str] = (),
     ) -> None:
         self.state_dir = os.path.abspath(state_dir)
         self.failed: StoreError | None = None
@@ -93,6 +100,10 @@ class Runtime:
         self._given = list(plugins)
         self._settings = fit(settings or Settings(), Settings)
         self._contain = contain
+        self.redaction = Redaction()
+        self.redaction.conceal(*secrets_in(os.environ), *secrets)
+        for agent in self._agents.values():
+            self.redaction.conceal(*secrets_in(agent.env))
         self._supervisor: Supervisor | None = None
         self._journal: Journal | None = None
         self._bus: Bus | None = None
@@ -111,6 +122,13 @@ class Runtime:
     async def resume(self, id: str) -> Session:  # noqa: A002  the word for it everywhere
         """A session of the log, as it was left."""
         return await self.host.resume(id)
+
+    async def restart(self, id: str, *, reason: str = "restart") -> tuple[Receipt, Session]:  # noqa: A002  as above
+        """Stop all of a session, and begin it anew: the receipt of the stop, and the new incarnation.
+
+        It has the history, and its queue, parked. Whoever asks meanwhile joins.
+        """
+        return await self.host.restart(id, reason)
 
     async def sessions(self) -> list[Info]:
         """Every session that is in the log, the oldest first."""
@@ -133,14 +151,25 @@ class Runtime:
             return await self._end(reason, grace, force).wait()
         return await self.host.stop_all(reason, grace, force).wait()
 
+    def close_admission(self, reason: str = "closed by hand") -> None:
+        """Nothing new starts, no session and no turn, until `reopen`, over restarts too. What runs goes on."""
+        host, (reason, _) = self.host, plain(reason, 0)
+        host.running()
+        host.close_admission(reason)
+
     def reopen(self) -> None:
-        """Let new work in again."""
+        """Let new work in again; messages that wait are answered now."""
         self.host.reopen()
 
     @property
     def admitting(self) -> bool:
         """Whether new work is let in."""
         return self.host.open
+
+    async def serve(self) -> None:
+        """Run every surface that a plugin brings, now and later: each until it ends, or goes with its plugin."""
+        self.host.running()
+        self.plugins.serve()
 
     # -- settings
 
@@ -152,7 +181,9 @@ class Runtime:
         """Change settings: each acts on its next use, without a restart. UsageError names one that does not exist."""
         known = msgspec.structs.asdict(self._settings)
         if unknown := sorted(set(changes) - set(known)):
-            raise UsageError(f"there is no setting {unknown[0]!r}; there are {', '.join(known)}")
+            raise UsageError(
+                f"there is no setting {unknown[0]!r}; {what_there_is('settings', unknown[0], list(known))}"
+            )
         for name, value in changes.items():
             if not is_seconds(value):
                 raise UsageError(f"{name} is a number of seconds, not {value!r}")
@@ -165,7 +196,23 @@ class Runtime:
         self.host.journal.emit(ConfigChanged(source="user", changed=dict(changes)))
         return self._settings
 
+    # -- secrets
+
+    def conceal(self, value: str) -> None:
+        """From here on it is masked in every event."""
+        self.redaction.conceal(value)
+
+    def redact(self, thing: T) -> T:
+        """The same text, or what JSON has a form for, with every known secret masked: for what is said past the log."""
+        return cast("T", self.redaction.thing(thing))
+
     # -- parts
+
+    def scope(self, name: str) -> Scope:
+        """A scope of the runtime's own, for a surface: what runs there ends with the runtime, after all sessions."""
+        self.host.running()
+        assert self._supervisor is not None
+        return self._supervisor.scope(name)
 
     @property
     def host(self) -> Host:
@@ -217,6 +264,7 @@ class Runtime:
 
     async def _start(self) -> None:
         loop, ports = asyncio.get_running_loop(), self._ports
+        _log.addFilter(self.redaction)
         # The state directory is ours, and a crash's processes are gone, before the log is touched.
         ladder = Ladder(self._settings.ask, self._settings.term)
         supervisor = ports.supervisor(state_dir=self.state_dir, ladder=ladder, contain=self._contain)
@@ -225,7 +273,7 @@ class Runtime:
         Errand(loop, self._watch(supervisor))
 
         store = ports.store(os.path.join(self.state_dir, LOG))
-        self._journal = journal = Journal(store, ports.clock, self._publish, self._broke)
+        self._journal = journal = Journal(store, ports.clock, self._publish, self._broke, self.redaction)
         await journal.open()
         self._go_on()
 
@@ -314,6 +362,7 @@ class Runtime:
                 await self._journal.close()
         finally:  # whatever a store does, nothing is left running
             self._ready = False
+            _log.removeFilter(self.redaction)
             if self._supervisor is not None:
                 receipts.append(await self._supervisor.begin_stop(reason, grace, force).wait())
         return total(reason, receipts) if self._supervisor is not None else of_nobody(reason)
@@ -354,7 +403,7 @@ class Runtime:
         self.failed = error
         _log.error("the log cannot be written, so everything is stopped: %s", error)
         if self._bus is not None and not self._bus.closed:
-            self._bus.publish(RuntimeErrored(error=f"StoreError: {error}", where="log"))
+            self._bus.publish(RuntimeErrored(error=self.redact(f"StoreError: {error}"), where="log"))
         if self._host is not None:
             self._host.begin_stops("the log cannot be written", None, False, 0)
 
@@ -372,4 +421,4 @@ def by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
 
 
 def is_seconds(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < math.inf

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ..config import Agent
@@ -30,6 +30,7 @@ from ..supervise.errand import Errand, Fact
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
 from .asked import is_text
+from .commands import Commands, Spawned
 from .ends import receipt_of
 from .export import to_jsonl, to_markdown
 from .halting import Halt
@@ -74,14 +75,15 @@ class Session:
         self.children: dict[str, Session] = {}
         self.halts: set[Halt] = set()
         self.guest: Guest | None = None
+        self.commands = Commands()
         self.gone = False  # closed or deleted: nothing is added any more
         self._above = ground
         self._recorded: Scope | None = None  # whose stop is in the log
         self._scope: Scope | None = None
-        self._jobs: dict[Process, None] = {}
         self._jobs_scope: Scope | None = None
         self._sent: dict[int, Sent] = {}
         self._closed: Fact[Receipt] | None = None
+        self._again = False  # closed to be started again
         self._goodbye: SessionClosed | None = None
 
     def __repr__(self) -> str:
@@ -153,35 +155,48 @@ class Session:
             )
         )
 
-    def release(self) -> list[int]:
-        """Let the parked messages run, in their order, before any that came later."""
+    def release(self, messages: Iterable[int] | None = None) -> list[int]:
+        """Let the parked messages run, or those of these numbers, in their order, before any that came later."""
         self._alive()
         self.host.admit()
-        numbers = [one.seq for one in self.parked]
+        chosen, rest = self._among_parked(messages)
+        numbers = [one.seq for one in chosen]
         if numbers:
             self.emit(QueueReleased(session=self.id, epoch=self.epoch, source="user", messages=numbers))
-            self.waiting.extendleft(reversed(self.parked))
-            self.parked.clear()
+            self.waiting = deque(sorted([*chosen, *self.waiting], key=lambda one: one.seq))
+            self.parked = rest
             self.go_on()
         return numbers
 
-    def discard(self) -> list[int]:
-        """Drop the parked messages."""
+    def discard(self, messages: Iterable[int] | None = None) -> list[int]:
+        """Drop the parked messages, or those of these numbers."""
         self._alive()
-        numbers = [one.seq for one in self.parked]
+        chosen, rest = self._among_parked(messages)
+        numbers = [one.seq for one in chosen]
         if numbers:
             self.emit(QueueDiscarded(session=self.id, epoch=self.epoch, source="user", messages=numbers))
-            for one in self.parked:
-                self._sent.pop(one.seq, None)
-            self.parked.clear()
+            for number in numbers:
+                self._sent.pop(number, None)
+            self.parked = rest
         return numbers
+
+    def _among_parked(self, messages: Iterable[int] | None) -> tuple[list[MessageUser], list[MessageUser]]:
+        """Those that are meant, and the rest. UsageError names one that is not parked."""
+        if messages is None:
+            return self.parked, []
+        wanted, parked = list(messages), {one.seq for one in self.parked}
+        for number in wanted:
+            if number not in parked:
+                there = f"there are {', '.join(map(str, sorted(parked)))}" if parked else "there is none"
+                raise UsageError(f"message {number!r} of session {self.id} is not parked; {there}")
+        return [one for one in self.parked if one.seq in wanted], [one for one in self.parked if one.seq not in wanted]
 
     async def rename(self, title: str) -> None:
         self._alive()
-        self.title = is_text("a title", title)
-        await self.host.journal.committed(
-            self.emit(SessionRenamed(session=self.id, epoch=self.epoch, source="user", title=title))
-        )
+        is_text("a title", title)
+        renamed = self.emit(SessionRenamed(session=self.id, epoch=self.epoch, source="user", title=title))
+        self.title = renamed.title
+        await self.host.journal.committed(renamed)
 
     async def fork(self, upto: int | None = None) -> Session:
         """A new session that begins with the history of this one, up to and with the event `upto`."""
@@ -196,6 +211,16 @@ class Session:
         """Stop it and let go of it. It stays in the log, and can be resumed."""
         return await self.begin_close("closed").wait()
 
+    async def restart(self, *, reason: str = "restart") -> Receipt:
+        """Stop all of it, and begin anew: `Runtime.resume` gives the new incarnation, and this object is done with.
+
+        Its queue stays parked. Asking again joins; cancelling the asker changes nothing.
+        """
+        if not self.host.restarts(self.id):
+            self._alive()
+        receipt, _ = await self.host.restart(self.id, reason)
+        return receipt
+
     async def export(self, form: Literal["jsonl", "markdown"] = "jsonl") -> str:
         """The whole conversation; of a fork, with what it began with."""
         events = await self.host.archive.events(self.id)
@@ -204,6 +229,10 @@ class Session:
         if form == "markdown":
             return to_markdown(events, self.title or self.id)
         raise UsageError(f"an export is 'jsonl' or 'markdown', not {form!r}")
+
+    def processes(self) -> list[Spawned]:
+        """The commands of it that run now, in the foreground and in the background."""
+        return self.commands.all()
 
     def follow(self, after: int = 0) -> Tail:
         """All events of this session after that one, and then those that come."""
@@ -278,22 +307,24 @@ class Session:
             self.parked.extend(self.waiting)
             self.waiting.clear()
 
-    def begin_close(self, reason: str) -> Fact[Receipt]:
-        """Stop it first, if there is anything to stop."""
+    def begin_close(self, reason: str, *, again: bool = False) -> Fact[Receipt]:
+        """Stop it first, if there is anything to stop. To be started `again` it is always stopped, and not closed."""
         if self._closed is None:
+            self._again = again
             nobody = known(self.host.loop, of_nobody(reason))
-            stopped = self.begin_stop("session", reason) if self.at_work else nobody
+            stopped = self.begin_stop("session", reason) if again or self.at_work else nobody
             self._closed = self.host.see_to(lambda: self._close(stopped, reason))
         return self._closed
 
     async def _close(self, stopped: Fact[Receipt], reason: str) -> Receipt:
         receipt = await stopped.wait()
-        if self._goodbye is None:  # else begun again after an interrupt
+        if self._goodbye is None and not self._again:  # else begun again after an interrupt
             self._goodbye = self.emit(SessionClosed(session=self.id, epoch=self.epoch, reason=reason))
         self.gone = True
         self.host.forget(self)
         self._sent.clear()
-        await self.host.journal.seen_to(self._goodbye)
+        if self._goodbye is not None:
+            await self.host.journal.seen_to(self._goodbye)
         return receipt
 
     # -- where its work lives
@@ -336,13 +367,9 @@ class Session:
             self._jobs_scope = ground.scope("jobs")
         return self._jobs_scope
 
-    def spawned(self, process: Process, background: bool) -> None:
-        if background:
-            self._jobs[process] = None
-            process.over.then(lambda: self._jobs.pop(process, None))
-
     def jobs(self) -> Sequence[Process]:
-        return tuple(self._jobs)
+        """The commands of its background that still run."""
+        return self.commands.background()
 
     def resumed(self, title: str, epoch: int, turns: int, parked: list[MessageUser]) -> None:
         """As the log has it."""
@@ -350,7 +377,9 @@ class Session:
 
     def _alive(self) -> None:
         if self.gone or self._closed is not None:
-            raise NoSessionError(f"session {self.id} is closed; Runtime.resume({self.id!r}) opens it again")
+            state = "was restarted" if self._again else "is closed"
+            what = "gives its new incarnation" if self._again else "opens it again"
+            raise NoSessionError(f"session {self.id} {state}; Runtime.resume({self.id!r}) {what}")
         self.host.archive.exists(self.id)
         self.host.running()
 

@@ -28,7 +28,8 @@ COMMAND_LIMIT = 100_000  # bytes; the kernel takes 128 KiB in one word
 SHELLS = ("/bin/bash", "/bin/sh")  # the first that is there
 
 ENVIRONMENT = ("LC_MESSAGES", "LC_COLLATE", "LC_NUMERIC", "LC_TIME")
-"""What a command sees of our environment, besides the basic variables of `quell.allow` (PATH, HOME, LANG, TERM, …).
+"""What a command sees of our environment, besides the basic variables of `quell.allow` (PATH, HOME, LANG, TERM, …)
+and what its agent is given by name (`Agent.env`).
 
 An allow-list, so that no key or token is in it; and no SSH_AUTH_SOCK, which is leave to log in elsewhere.
 """
@@ -92,7 +93,7 @@ async def _start(line: Line, caller: Caller) -> Process:
             [shell, "-c", line.command],
             background=line.background,
             cwd=caller.cwd,
-            env=allow(*ENVIRONMENT),
+            env={**allow(*ENVIRONMENT), **caller.env},
             stdin=NULL,
             stdout=PIPE,
             stderr=STDOUT,

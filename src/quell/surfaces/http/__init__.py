@@ -1,1 +1,1 @@
-"""The HTTP API, its events and its page, served from a thread of its own: it answers while the kernel's loop is blocked."""
+"""The HTTP API, its events and its page, on a thread of its own: they answer while the kernel's loop is blocked."""

@@ -1,0 +1,211 @@
+"""What a person asks for. Each order runs in the kernel's loop, and is answered when it is on disk and on the board."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...errors import QuellError
+from ...events import ApprovalAsked
+from ...supervise import Receipt
+from .asking import Asked
+from .faults import RefusedError
+from .reading import Reading
+from .shapes import (
+    Admission,
+    Answer,
+    Card,
+    Change,
+    Config,
+    Down,
+    Fork,
+    Gate,
+    Halt,
+    HaltAll,
+    Launch,
+    Open,
+    Pick,
+    Picked,
+    Rename,
+    Restarted,
+    Said,
+    Say,
+    Stopped,
+)
+
+if TYPE_CHECKING:
+    from ...events import Event, Reach
+    from ...kernel.runtime import Runtime
+
+
+SOON = 0.25
+"""Seconds for the board to see a stop. While the kernel's loop is blocked it does not."""
+
+
+class Orders(Reading):
+    """Each is a route."""
+
+    # -- sessions
+
+    async def open(self, asked: Asked) -> Card:
+        wish: Open = asked.body
+
+        async def run(rt: Runtime) -> str:
+            session = await rt.open(wish.agent, wish.cwd or ".", title=wish.title)
+            if wish.text:
+                try:
+                    await session.send(wish.text).accepted()
+                except QuellError:  # admission was closed meanwhile, say: nobody was told of this session
+                    session.begin_close("its first message was refused")
+                    raise
+            return session.id
+
+        return self.card(await self.parts.order(run))
+
+    async def rename(self, asked: Asked) -> Card:
+        id_ = self.board.resolve(asked.session)
+        wish: Rename = asked.body
+
+        async def run(rt: Runtime) -> None:
+            await (await rt.resume(id_)).rename(wish.title)
+
+        await self.parts.order(run)
+        return self.card(id_)
+
+    async def fork(self, asked: Asked) -> Card:
+        id_ = self.board.resolve(asked.session)
+        wish: Fork = asked.body
+
+        async def run(rt: Runtime) -> str:
+            return (await (await rt.resume(id_)).fork(wish.upto)).id
+
+        return self.card(await self.parts.order(run))
+
+    async def restart(self, asked: Asked) -> Restarted:
+        id_ = self.board.resolve(asked.session)
+
+        async def run(rt: Runtime) -> Receipt:
+            receipt, _ = await rt.restart(id_)
+            return receipt
+
+        told = self._stopped(await self.parts.order(run))
+        return Restarted(told.confirmed, told.sentence, told.receipt, self.card(id_))
+
+    async def delete(self, asked: Asked) -> Stopped:
+        id_ = self.board.resolve(asked.session)
+        return self._stopped(await self.parts.order(lambda rt: rt.delete(id_)))
+
+    # -- messages and approvals
+
+    async def say(self, asked: Asked) -> Said:
+        id_ = self.board.resolve(asked.session)
+        wish: Say = asked.body
+
+        async def run(rt: Runtime) -> Said:
+            sent = (await rt.resume(id_)).send(wish.text)
+            queued = sent.turn is None
+            return Said((await sent.accepted()).seq, queued)
+
+        return await self.parts.order(run)
+
+    async def release(self, asked: Asked) -> Picked:
+        id_ = self.board.resolve(asked.session)
+        wish: Pick = asked.body
+
+        async def run(rt: Runtime) -> Picked:
+            picked = (await rt.resume(id_)).release(wish.messages)
+            await rt.host.journal.flushed()
+            return Picked(picked)
+
+        return await self.parts.order(run)
+
+    async def discard(self, asked: Asked) -> Picked:
+        id_ = self.board.resolve(asked.session)
+        wish: Pick = asked.body
+
+        async def run(rt: Runtime) -> Picked:
+            picked = (await rt.resume(id_)).discard(wish.messages)
+            await rt.host.journal.flushed()
+            return Picked(picked)
+
+        return await self.parts.order(run)
+
+    async def answer(self, asked: Asked) -> Answer:
+        id_, number = self.board.resolve(asked.session), asked.number
+        wish: Answer = asked.body
+
+        async def run(rt: Runtime) -> Answer:
+            question, live = rt.host.journal.requests.get(number), rt.host.live.get(id_)
+            if live is None or not isinstance(question, ApprovalAsked) or question.session != id_:
+                sentence = f"there is no open approval {number} in session {id_}: it was answered or withdrawn"
+                raise RefusedError(404, "no_approval", sentence)
+            if wish.digest and wish.digest != question.digest:
+                raise RefusedError(409, "conflict", f"approval {number} asks for something else: look at it again")
+            event: Event = live.approve(number, wish.allow, wish.reason)
+            await rt.host.journal.committed(event)
+            return msgspec.structs.replace(wish, digest=question.digest)
+
+        return await self.parts.order(run)
+
+    # -- stops and admission
+
+    async def stop(self, asked: Asked) -> Stopped:
+        id_ = self.board.resolve(asked.session)
+        wish: Halt = asked.body
+        return await self._stop(id_, wish.reach, wish)
+
+    async def stop_all(self, asked: Asked) -> Stopped:
+        wish: HaltAll = asked.body
+        return await self._stop(None, "all", wish)
+
+    async def _stop(self, id_: str | None, reach: Reach, wish: Halt | HaltAll) -> Stopped:
+        receipt = await self.bridge.stop(id_, reach, wish.reason, wish.grace, wish.force)
+        await self.parts.seen(self.bridge.last, SOON)
+        return self._stopped(receipt)
+
+    def _stopped(self, receipt: Receipt) -> Stopped:
+        """It did not come by the log: what a command was called with may be a secret."""
+        told = Stopped(receipt.confirmed, receipt.sentence(), msgspec.json.decode(receipt.to_json()))
+        return self.bridge.redact(told)
+
+    async def close_admission(self, asked: Asked) -> Admission:
+        wish: Gate = asked.body
+
+        async def run(rt: Runtime) -> None:
+            rt.close_admission(wish.reason)
+            await rt.host.journal.flushed()
+
+        await self.parts.order(run)
+        return self.board.admission()
+
+    async def reopen_admission(self, asked: Asked) -> Admission:
+        async def run(rt: Runtime) -> None:
+            rt.reopen()
+            await rt.host.journal.flushed()
+
+        await self.parts.order(run)
+        return self.board.admission()
+
+    # -- the server
+
+    async def configure(self, asked: Asked) -> Config:
+        wish: Change = asked.body
+
+        async def run(rt: Runtime) -> None:
+            rt.configure(**wish.settings)
+            await rt.host.journal.flushed()
+
+        await self.parts.order(run)
+        return await self.config(asked)
+
+    async def launch(self, asked: Asked) -> Launch:
+        keys, url = self.parts.keys, self.parts.info.url
+        if keys is None or not url:
+            raise RefusedError(409, "conflict", "this server has no address for a browser: start it with a port")
+        return Launch(f"{url}/launch?code={keys.new_code()}")
+
+    async def down(self, asked: Asked) -> Down:
+        wish: Down = asked.body
+        self.parts.down(wish.force)
+        return wish

@@ -1,0 +1,63 @@
+"""What the HTTP API stands on, and how long a reader of its own orders waits for the board to have seen them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from .bridge import LIMIT, Bridge
+
+if TYPE_CHECKING:
+    from ...kernel.runtime import Runtime
+    from .board import Board
+    from .feed import Feed
+    from .keys import Keys
+
+T = TypeVar("T")
+CATCH_UP = 2.0
+"""Seconds for the board to see what an order led to: it is behind by a commit, or the log is broken."""
+_LOOK = 0.002
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    version: str
+    state_dir: str
+    url: str
+    """Without a slash at its end; empty if there is no address but the Unix socket."""
+    started: float
+    config_file: str = ""
+
+
+@dataclass(frozen=True)
+class Parts:
+    board: Board
+    feed: Feed
+    bridge: Bridge
+    keys: Keys | None
+    info: ServerInfo
+    down: Callable[[bool], object]
+    """Stop the server; True: by force. Called in the front's loop."""
+    web: Path
+    """The files of the page."""
+
+    async def order(self, make: Callable[[Runtime], Awaitable[T]], limit: float = LIMIT) -> T:
+        """In the kernel's loop. When this returns, the board has seen what came of it."""
+
+        async def run(rt: Runtime) -> tuple[T, int]:
+            result = await make(rt)
+            return result, rt.host.journal.last
+
+        result, seq = await self.bridge.ask(run, limit)
+        await self.seen(seq)
+        return result
+
+    async def seen(self, seq: int, bound: float = CATCH_UP) -> None:
+        """Until the board is there, or a bound."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + bound
+        while self.board.seq < seq and clock() < until:  # noqa: ASYNC110  the board tells nobody: it is a fold
+            await asyncio.sleep(_LOOK)

@@ -1,0 +1,35 @@
+"""`quell serve` with what tests need besides: an agent that asks before it acts, and a handler that blocks the loop."""
+
+import sys
+import time
+from typing import Any
+
+import quell.runtime as home
+from quell.cli import main
+from quell.config import Agent
+from quell.ports import PluginContext
+
+BLOCK = "hold everything up"
+SECONDS = 30.0
+
+
+class Blocker:
+    name = "blocker"
+
+    def setup(self, ctx: PluginContext) -> None:
+        async def hear(event: Any) -> None:
+            if event.text == BLOCK:
+                time.sleep(SECONDS)  # noqa: ASYNC251  what is proven is that a stop does not need the loop
+
+        ctx.on("message.user", hear)
+
+
+class Composed(home.Runtime):
+    def __init__(self, **given: Any) -> None:
+        given["agents"] = [*given.get("agents", ()), Agent(name="careful")]
+        super().__init__(**given, plugins=[Blocker()])
+
+
+home.Runtime = Composed  # type: ignore[misc]
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
