@@ -150,7 +150,7 @@ def test_no_command_lets_an_escape_sequence_through_to_a_terminal(state: Path) -
     kinds = ["message.user", "message.done", "tool.output", "model.failed", "session.renamed", "x.evil.kind"]
     events = [said(at, EVIL + "\n", kind=kind, error=EVIL, title=EVIL, data=EVIL) for at, kind in enumerate(kinds, 1)]
     answers = {
-        "GET /state": board(evil),
+        "GET /state": {**board(evil), "admission": {"open": False, "reason": EVIL, "since": 0.0}},
         "GET /sessions/aaaa": evil,
         "GET /approvals": {"approvals": [question]},
         "GET /receipts": {"receipts": [{**slip, "receipt": body}]},

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -85,8 +86,7 @@ class House:
     async def sse(self, query: str = "", *headers: str, buffer: int = 0) -> Reader:
         sock = await dial(self.port, buffer)
         reader, writer = await asyncio.open_connection(sock=sock, limit=1 << 25)
-        lines = [f"GET /api/v1/events{'?' if query else ''}{query} HTTP/1.1", f"Host: 127.0.0.1:{self.port}", *headers]
-        writer.write("\r\n".join([*lines, "", ""]).encode())
+        writer.write(request(f"/api/v1/events{'?' if query else ''}{query}", self.port, headers))
         await writer.drain()
         self.clients.append(one := Reader(reader, writer))
         return one
@@ -211,6 +211,62 @@ class Talker:
     async def leave(self) -> None:
         self.connection.transport.resume_reading()
         await self.connection.close()
+
+
+def handshake(port: int, headers: Sequence[str]) -> bytes:
+    return request(
+        "/api/v1/ws",
+        port,
+        [
+            "Upgrade: websocket",
+            "Connection: Upgrade",
+            "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+            "Sec-WebSocket-Version: 13",
+            f"Origin: http://127.0.0.1:{port}",
+            *headers,
+        ],
+    )
+
+
+def request(path: str, port: int, headers: Sequence[str]) -> bytes:
+    return "\r\n".join([f"GET {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *headers, "", ""]).encode()
+
+
+def frame(payload: bytes, opcode: int = 1) -> bytes:
+    """As a client sends it: masked, with a mask of zeros."""
+    size = len(payload)
+    head = struct.pack("!BB", 0x80 | opcode, 0x80 | (size if size < 126 else 126))
+    return head + (b"" if size < 126 else struct.pack("!H", size)) + bytes(4) + payload
+
+
+SSE = ("/api/v1/events?board=1", "/api/v1/events?after=0&session=s1")
+FIRST_WORDS = (
+    b"",
+    frame(b'{"board":true}'),
+    frame(b'{"after":0}') + frame(b'{"after":1}'),
+    frame(b"rubbish"),
+    frame(b'{"board":true}') + frame(struct.pack("!H", 1000), 8),
+)
+
+
+async def come_and_go(port: int, number: int, *headers: str) -> None:
+    """A client that opens, says its first word, and is gone: each number by another way, at another point."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    way, point = number % 7, number // 7 % 4
+    is_sse, then = way < 2, b"" if way < 2 else FIRST_WORDS[way - 2]
+    writer.write(request(SSE[way], port, headers) if is_sse else handshake(port, headers))
+    if point:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(then)
+    if point == 2:
+        await asyncio.sleep(0)
+    elif point == 3 and is_sse:
+        await reader.readuntil(b"data: ")
+    elif point == 3 and then:
+        await reader.read(1)
+    if number % 10 < 7:
+        writer.transport.abort()
+    writer.close()
 
 
 @asynccontextmanager

@@ -183,7 +183,7 @@ def test_what_makes_no_sense_to_the_kernel_is_said_in_its_own_words(stage: Stage
 
 
 def test_a_log_that_cannot_be_written_is_a_503_and_shows_in_health(stage: Stage) -> None:
-    """H32: what cannot be recorded is not acknowledged."""
+    """What cannot be recorded is not acknowledged."""
     stores: list[Held] = []
 
     def store(path: str) -> Held:

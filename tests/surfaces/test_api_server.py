@@ -55,7 +55,7 @@ def test_settings_are_changed_and_act_on_the_next_use(stage: Stage) -> None:
 
 
 def test_no_secret_is_shown_with_the_configuration(stage: Stage) -> None:
-    """H53: what an agent's commands are given stays with them."""
+    """What an agent's commands are given stays with them."""
     canary = "canary-5f0c"
     stage.agents.append(
         quell.Agent(
@@ -82,7 +82,7 @@ def test_no_secret_is_shown_with_the_configuration(stage: Stage) -> None:
 
 
 def test_a_known_secret_is_shown_nowhere_that_is_not_from_the_log(stage: Stage) -> None:
-    """H53: in what runs, in receipts, in sentences about mistakes."""
+    """In what runs, in receipts, in sentences about mistakes."""
     canary = "canary-7b1d9e"
     stage.agents.append(quell.Agent(name="poor", model="actor", tools=(), system=f"the word is {canary}"))
 

@@ -80,6 +80,7 @@ def test_a_message_is_on_disk_before_it_is_acknowledged(stage: Stage) -> None:
 
 
 def test_what_a_stop_parked_is_released_or_discarded_one_by_one(stage: Stage) -> None:
+    """H19: neither fired nor lost."""
     gate = stage.waiting()
 
     async def main(house: House) -> None:
@@ -127,6 +128,8 @@ def test_a_session_is_renamed_forked_and_deleted_in_the_right_order(stage: Stage
 
 @pytest.mark.parametrize("what", ["delete", "restart"])
 def test_a_live_session_is_stopped_first(stage: Stage, what: str) -> None:
+    """H27: nothing of the old one is left."""
+
     async def main(house: House) -> None:
         id_ = await opened(house, stage, text="$ setsid sleep 80 & sleep 81")
         session = house.rt.host.live[id_]

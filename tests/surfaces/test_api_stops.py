@@ -38,6 +38,8 @@ async def busy(house: House, stage: Stage) -> tuple[str, int]:
 
 
 def test_a_stop_ends_one_session_and_the_others_live_on(stage: Stage) -> None:
+    """H14: from the request to the dead processes."""
+
     async def main(house: House) -> None:
         (one, pid), (other, left) = await busy(house, stage), await busy(house, stage)
         told = await house.post(f"/sessions/{one}/stop", {"reason": "enough", "grace": 1})
@@ -57,7 +59,7 @@ def test_a_stop_ends_one_session_and_the_others_live_on(stage: Stage) -> None:
 
 
 def test_stop_all_ends_everything_and_closes_admission_until_it_is_reopened(stage: Stage) -> None:
-    """H21: nothing starts after a Stop All until somebody says so."""
+    """H14, H21: from the request to the dead processes; nothing starts until somebody says so."""
 
     async def main(house: House) -> None:
         pids = [(await busy(house, stage))[1] for _ in range(3)]
@@ -126,9 +128,6 @@ def test_an_approval_is_answered_once_and_for_what_was_looked_at(stage: Stage) -
 
 
 def test_of_many_who_stop_the_same_all_get_the_receipt(stage: Stage) -> None:
-    """H23: a stop that is asked for again joins."""
-    stage.settings = stage.settings
-
     async def main(house: House) -> None:
         id_, pid = await busy(house, stage)
         scope = house.scope.scope("askers")

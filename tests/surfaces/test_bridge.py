@@ -148,7 +148,7 @@ def test_an_asker_that_is_gone_before_its_order_was_taken_up_withdraws_it(stage:
 
 
 def test_closing_answers_everybody_who_waits_and_whoever_comes_later(stage: Stage) -> None:
-    """H22: none of the requests that are in flight at the end hangs."""
+    """H65: none of the requests that are in flight at the end hangs."""
     ran: list[str] = []
 
     async def main(rt: Runtime, bridge: Bridge, begin: Begin) -> None:
@@ -175,7 +175,7 @@ def test_closing_answers_everybody_who_waits_and_whoever_comes_later(stage: Stag
 
 
 def test_what_is_under_way_when_the_runtime_stops_is_answered(stage: Stage) -> None:
-    """H22: an order is told that the runtime stops; a stop has its receipt."""
+    """H65: an order is told that the runtime stops; a stop has its receipt."""
     answers: list[object] = []
 
     async def whole() -> None:

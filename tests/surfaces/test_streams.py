@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import struct
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +16,7 @@ from quell.surfaces.http import streams
 from quell.surfaces.http.faults import BusyError
 from tests.supervise.loops import until
 
-from .audience import BOUND, House, Log, Reader, Run, delta, dial, said, texts
+from .audience import BOUND, House, Log, Reader, Run, come_and_go, delta, dial, frame, handshake, said, texts
 from .audience import run as run  # the fixture
 
 
@@ -468,7 +467,7 @@ async def stuck_client(house: House, kind: str) -> asyncio.StreamWriter:
         writer: asyncio.StreamWriter = one._writer
     else:
         reader, writer = await asyncio.open_connection(sock=await dial(house.port, 4096))
-        writer.write(handshake(house.port))
+        writer.write(handshake(house.port, []))
         await reader.readuntil(b"\r\n\r\n")
         writer.write(frame(b'{"after":0}'))
     writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -477,25 +476,6 @@ async def stuck_client(house: House, kind: str) -> asyncio.StreamWriter:
         house.log.say(said(0, "x" * 200_000))
         await asyncio.sleep(0.005)
     return writer
-
-
-def handshake(port: int) -> bytes:
-    lines = [
-        "GET /api/v1/ws HTTP/1.1",
-        f"Host: 127.0.0.1:{port}",
-        "Upgrade: websocket",
-        "Connection: Upgrade",
-        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
-        "Sec-WebSocket-Version: 13",
-    ]
-    return "\r\n".join([*lines, "", ""]).encode()
-
-
-def frame(payload: bytes, opcode: int = 1) -> bytes:
-    """As a client sends it: masked, with a mask of zeros."""
-    size = len(payload)
-    head = struct.pack("!BB", 0x80 | opcode, 0x80 | (size if size < 126 else 126))
-    return head + (b"" if size < 126 else struct.pack("!H", size)) + bytes(4) + payload
 
 
 # -- ends
@@ -560,44 +540,10 @@ def test_a_client_that_vanishes_is_forgotten_though_nothing_happens(run: Run, ki
 
 
 def vanish(count: int) -> Callable[[House], Any]:
-    """So many that open, say their first word, and are gone at every point of what follows."""
-
     async def body(house: House) -> None:
         house.log.open("s1", "s2")
-        chance = random.Random(1)
-        streams = b"GET /api/v1/events?board=1 HTTP/1.1\r\nHost: x\r\n\r\n"
-        catching_up = b"GET /api/v1/events?after=0&session=s1 HTTP/1.1\r\nHost: x\r\n\r\n"
-        talks = handshake(house.port)
-        ways: list[tuple[bytes, bytes]] = [
-            (streams, b""),
-            (catching_up, b""),
-            (talks, b""),
-            (talks, frame(b'{"board":true}')),
-            (talks, frame(b'{"after":0}') + frame(b'{"after":1}')),
-            (talks, frame(b"rubbish")),
-            (talks, frame(b'{"board":true}') + frame(struct.pack("!H", 1000), 8)),
-        ]
-
-        async def come_and_go(number: int) -> None:
-            reader, writer = await asyncio.open_connection("127.0.0.1", house.port)
-            first, then = ways[number % len(ways)]
-            writer.write(first)
-            end = number // len(ways) % 4
-            if end:
-                await reader.readuntil(b"\r\n\r\n")
-                writer.write(then)
-            if end == 2:
-                await asyncio.sleep(0)
-            elif end == 3 and first is not talks:
-                await reader.readuntil(b"data: ")
-            elif end == 3 and then:
-                await reader.read(1)
-            if chance.random() < 0.7:
-                writer.transport.abort()
-            writer.close()
-
         for first in range(0, count, 50):
-            await asyncio.gather(*(come_and_go(number) for number in range(first, min(first + 50, count))))
+            await asyncio.gather(*(come_and_go(house.port, number) for number in range(first, min(first + 50, count))))
             house.log.say(said(0), delta(0, "x", session="s2"))
         assert await house.empty()
 

@@ -16,16 +16,20 @@ from typing import Any
 
 import pytest
 
-import quell
-from quell.kernel.runtime import Runtime
+from quell.events import DELTAS
+from quell.kernel.runtime import LOG, Runtime
 from quell.ports import Ask, Chunk, Reasoning, Text
+from quell.stores.sqlite import read_rows
 from quell.surfaces.http import client as clients
 from quell.surfaces.http.front import Front
 from quell.surfaces.http.keys import Keys
 from tests.kernel.cast import Stage
-from tests.supervise.loops import run_on
+from tests.supervise.loops import run_on, until
+
+from .audience import Reader, come_and_go, dial, request
 
 TOKEN = "0" * 64
+BEARER = f"Authorization: Bearer {TOKEN}"
 CROWD = str(Path(__file__).with_name("crowd.py"))
 
 
@@ -116,16 +120,21 @@ class Load:
 
     def check(self, stage: Stage, result: dict[str, Any]) -> None:
         """Each client against the log: durable events exactly once and in order, and all of the text."""
-        logged = [(one, event) for one in stage.events() for event in [json.loads(quell.events.encode(one))]]
+        logged: dict[str, list[dict[str, Any]]] = {}
+        for row in read_rows(stage.state / LOG):
+            if row.seq > result["after"]:
+                logged.setdefault(row.session, []).append(json.loads(row.body))
         for client in result["clients"]:
-            mine = [event for one, event in logged if one.session in client["sessions"] and one.seq > result["after"]]
-            durable = [one for one in mine if one["kind"] not in quell.events.DELTAS]
+            mine = sorted(
+                (one for session in client["sessions"] for one in logged[session]), key=lambda one: one["seq"]
+            )
+            durable = [one for one in mine if one["kind"] not in DELTAS]
             have = client["durable"]
             assert have == durable[: len(have)]
             assert sum(one["kind"] == "turn.ended" for one in have) >= self.turns * 4
             texts: dict[str, str] = {}
             for one in mine:
-                if one["kind"] in quell.events.DELTAS:
+                if one["kind"] in DELTAS:
                     key = f"{one['kind']} {one['request']} {one.get('channel', '')}"
                     texts[key] = texts.get(key, "") + one["text"]
             assert client["texts"] == texts
@@ -181,3 +190,85 @@ def test_200_sessions_and_50_clients_of_which_5_stall(
     load = Load(sessions=200, followers=50, stalled=5, chunks=600, pause=0.05, turns=2, size=60)
     print(play(load, Stage(tmp_path), caplog))
     assert max(load.stops) < 2.0
+
+
+def test_a_client_that_comes_back_after_a_restart_misses_nothing_and_sees_nothing_twice(tmp_path: Path) -> None:
+    """H36: though the server stopped while it streamed; only what streamed and never reached the disk is gone."""
+    stage = Stage(tmp_path)
+    load = Load(sessions=1, followers=1, stalled=0, chunks=10_000, pause=0.001, turns=1, size=60)
+    stage.model.answer = load.speak  # type: ignore[method-assign]
+    heard: list[dict[str, Any]] = []
+    ports: list[int] = []
+
+    async def follow(port: int, session: str, cursor: int) -> Reader:
+        reader, writer = await asyncio.open_connection(sock=await dial(port, 0), limit=1 << 24)
+        writer.write(request(f"/api/v1/events?session={session}", port, [BEARER, f"Last-Event-ID: {cursor}"]))
+        return await Reader(reader, writer).begin()
+
+    async def hear(reader: Reader, kind: str) -> None:
+        """Until an event of that kind, or the end."""
+        while (message := await reader.next()) is not None and message.kind != "bye":
+            heard.extend(message.data["events"])
+            if any(one["kind"] == kind for one in message.data["events"]):
+                return
+
+    async def before() -> str:
+        async with stage.runtime() as rt:
+            session = await stage.open(rt)
+            async with served(rt) as port:
+                ports.append(port)
+                reader = await follow(port, session.id, 0)
+                session.send("speak")
+                await hear(reader, "message.delta")
+                await hear(reader, "message.delta")
+            await hear(reader, "turn.ended")  # the bye comes first
+            await reader.leave()
+        return session.id
+
+    async def after(id_: str) -> None:
+        load.chunks = 5
+        async with stage.runtime() as rt, served(rt, ports[0]) as port:
+            reader = await follow(port, id_, heard[-1]["seq"])
+            (await rt.resume(id_)).send("again")
+            await hear(reader, "turn.ended")
+            await hear(reader, "turn.ended")
+            await reader.leave()
+
+    id_ = run_on(asyncio.new_event_loop, before)
+    run_on(asyncio.new_event_loop, lambda: after(id_))
+    seqs = [one["seq"] for one in heard]
+    assert seqs == sorted(set(seqs))
+    logged = [json.loads(row.body) for row in read_rows(stage.state / LOG) if row.session == id_]
+    durable = [one for one in logged if one["kind"] not in DELTAS and one["seq"] <= seqs[-1]]
+    assert [one for one in heard if one["kind"] not in DELTAS] == durable
+    assert [one["kind"] for one in durable].count("turn.ended") == 2
+
+
+@pytest.mark.soak
+def test_10_000_that_come_and_vanish_leave_nothing_in_a_server(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """H20."""
+    monkeypatch.setattr("tests.supervise.loops.BOUND", 250.0)
+    stage = Stage(tmp_path)
+
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async def main() -> None:
+        async with stage.runtime() as rt:
+            await stage.open(rt)
+            async with served(rt) as port:
+                await come_and_go(port, 0, BEARER)
+                before = open_files()
+                for first in range(0, 10_000, 50):
+                    await asyncio.gather(*(come_and_go(port, first + number, BEARER) for number in range(50)))
+                assert await until(lambda: open_files() <= before)
+                reader, writer = await asyncio.open_connection(sock=await dial(port, 0))
+                writer.write(request("/api/v1/health", port, [BEARER]))
+                assert (await Reader(reader, writer).begin()).status == 200
+                writer.close()
+
+    with caplog.at_level(logging.WARNING):
+        run_on(asyncio.new_event_loop, main)
+    assert not [one for one in caplog.records if one.levelno >= logging.ERROR]

@@ -9,7 +9,7 @@ import json
 import select
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import QuellError
@@ -187,7 +187,7 @@ class Follower:
 class Patience:
     """Says once that the server is gone, and once that it is back; gives up after `limit` seconds, if there is one."""
 
-    def __init__(self, follower: Follower, say: Any, limit: float | None = None) -> None:
+    def __init__(self, follower: Follower, say: Callable[[str], None], limit: float | None = None) -> None:
         self._follower = follower
         self._say = say
         self._limit = limit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -97,7 +98,7 @@ def said_state(card: Card) -> str:
 
 def _gate(board: dict[str, Any]) -> str:
     admission = board["admission"]
-    why = f" ({admission['reason']})" if admission.get("reason") else ""
+    why = f" ({one_line(admission['reason'])})" if admission.get("reason") else ""
     return "" if admission["open"] else f"admission is closed{why}: quell reopen lets new work in"
 
 
@@ -167,7 +168,7 @@ def _interrupt(_number: int, _frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _boards(follower: Follower, patience: Patience) -> Any:
+def _boards(follower: Follower, patience: Patience) -> Iterator[dict[str, Any]]:
     """The whole board, after each change of it."""
     board: dict[str, Any] = {"seq": 0, "admission": {"open": True}, "sessions": []}
     while True:

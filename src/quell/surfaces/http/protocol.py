@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 KEEP_ALIVE = 15
 """Seconds that a connection may rest between two requests."""
 HEAD_LIMIT = 10.0
-"""Seconds for the first request of a connection to arrive."""
+"""Seconds for the head of a request to arrive."""
+HEAD_BYTES = 1 << 16
+"""How long that may be: whoever sends it has shown no token yet."""
 MOST = 4000
 """Connections at a time by one door, if the machine gives as many descriptors; the next are turned away."""
 AT_ONCE = 16
@@ -36,6 +38,8 @@ class Connection(HttpToolsProtocol):
     """One HTTP connection. On a Unix socket, that of another user is closed before it is read."""
 
     _silent: asyncio.TimerHandle | None = None
+    _in_head = True
+    _head = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(cast(asyncio.Transport, transport))
@@ -46,13 +50,27 @@ class Connection(HttpToolsProtocol):
             return
         self._silent = self.loop.call_later(HEAD_LIMIT, self.transport.abort)
 
+    def data_received(self, data: bytes) -> None:
+        before = self._in_head
+        super().data_received(data)
+        self._head = self._head + len(data) if before and self._in_head else 0
+        if self._head > HEAD_BYTES:
+            self.transport.abort()
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         cast("dict[str, Any]", self.scope)["extensions"] = reach(self.transport)
+        if self._silent is None:
+            self._silent = self.loop.call_later(HEAD_LIMIT, self.transport.abort)
 
     def on_headers_complete(self) -> None:
         self._heard()
+        self._in_head = False
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        self._in_head = True
+        super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._heard()
@@ -67,6 +85,16 @@ class Connection(HttpToolsProtocol):
 
 class Socket(WebSocketsSansIOProtocol):
     """One WebSocket connection."""
+
+    def __init__(self, *parts: Any, **more: Any) -> None:
+        super().__init__(*parts, **more)
+        self.conn.debug = False  # it would write down every header, the token too
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if not self.handshake_initiated:  # the whole head came at once: this never becomes a handshake
+            self.transport.write(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\nconnection: close\r\n\r\n")
+            self.transport.close()
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

@@ -1,0 +1,99 @@
+"""A server that is killed and comes back: the page comes back by itself and misses nothing (H36)."""
+
+import signal
+from typing import Any
+
+from playwright.sync_api import expect
+
+from tests.cli.oracle import wait_for
+from tests.web.conftest import Open, Serve
+from tests.web.visit import Visit
+
+
+def shown(visit: Visit) -> list[list[str]]:
+    """Of every turn: what was asked and what was answered, as the page has it."""
+    turns = """turns => turns.map(turn => [
+        turn.querySelector(".said p").textContent, turn.dataset.end ?? "",
+        ...[...turn.querySelectorAll(".output")].map(one => one.textContent),
+    ])"""
+    found: list[list[str]] = visit.talk.locator(".turn").evaluate_all(turns)
+    return found
+
+
+def logged(events: list[dict[str, Any]]) -> list[list[str]]:
+    """The same, by the log."""
+    turns: dict[int, list[str]] = {}
+    asked = {event["seq"]: event["text"] for event in events if event["kind"] == "message.user"}
+    for event in events:
+        match event["kind"]:
+            case "turn.started":
+                turns[event["turn"]] = [asked[event["cause"]], ""]
+            case "turn.ended":
+                turns[event["turn"]][1] = event["end"]
+            case "tool.ended" if event.get("result"):
+                turns[event["turn"]].append(event["result"])
+    return list(turns.values())
+
+
+def test_the_page_comes_back_after_a_killed_server_and_misses_nothing(serve: Serve, visit: Open) -> None:
+    """H23: what ran is interrupted, what waited is parked, and the open page tells both."""
+    server = serve()
+    one = visit(server)
+    session = one.new("Long work", "$ echo before")
+    expect(one.talk).to_contain_text("before")
+    one.say("$ echo begun; sleep 600")
+    expect(one.talk.locator(".call").nth(1)).to_contain_text("begun")
+    one.say("and then this")
+    expect(one.page.locator(".queue")).to_contain_text("1 waiting")
+
+    server.signal(signal.SIGKILL)
+    server.ends()
+    expect(one.banner("The connection is lost")).to_be_visible()
+    again = serve("served", "--port", str(server.port))
+    expect(one.page.locator(".banner")).to_have_count(0)
+    expect(one.talk.locator(".turn").nth(1)).to_have_attribute("data-end", "interrupted")
+    expect(one.page.locator(".queue")).to_contain_text("1 parked")
+    one.page.locator(".queue").get_by_role("button", name="Release").click()
+    expect(one.talk).to_contain_text("You said: and then this")
+    one.say("$ echo after")
+    expect(one.talk.locator(".turn")).to_have_count(4)
+    expect(one.session).to_have_attribute("data-state", "idle")
+
+    events = again.client.get("sessions", session, "history")["events"]
+    wanted = logged(events)
+    interrupted = [*wanted[1], "begun\n"]  # it was seen, and stays on the page; the log has no result of it
+    wait_for(lambda: shown(one) == [wanted[0], interrupted, *wanted[2:]], "the page has what the log has")
+    one.page.reload()
+    expect(one.talk.locator(".turn")).to_have_count(4)
+
+
+def test_a_server_that_stops_says_so(serve: Serve, visit: Open) -> None:
+    server = serve()
+    one = visit(server)
+    server.signal(signal.SIGTERM)
+    expect(one.banner("The server has stopped")).to_be_visible()
+    server.ends()
+    serve("served", "--port", str(server.port))
+    expect(one.page.locator(".banner")).to_have_count(0)
+
+
+def test_a_browser_that_is_let_in_no_more_is_told_what_to_do(serve: Serve, visit: Open) -> None:
+    server = serve()
+    one = visit(server)
+    one.context.clear_cookies()
+    one.page.evaluate("dispatchEvent(new Event('offline')); dispatchEvent(new Event('online'))")
+    expect(one.banner("quell open")).to_be_visible()
+
+
+def test_three_pages_see_the_same_stream(serve: Serve, visit: Open) -> None:
+    server = serve()
+    session = server.session("$ for n in $(seq 1 40); do echo line $n; sleep 0.02; done", title="Lines")
+    pages = [visit(server) for _ in range(3)]
+    for one in pages:
+        one.open(session)
+    for one in pages:
+        expect(one.talk.locator(".turn")).to_have_attribute("data-end", "completed")
+    wanted = logged(server.client.get("sessions", session, "history")["events"])
+    for one in pages:
+        one.talk.get_by_role("button", name="Show all").click()
+        assert shown(one) == wanted
