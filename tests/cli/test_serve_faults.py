@@ -45,6 +45,21 @@ def test_a_state_directory_that_cannot_be_written_is_said() -> None:
         assert list(folder.iterdir()) == []
 
 
+def test_streams_that_are_closed_at_the_start_become_nobody_elses(folder: Path) -> None:
+    """Else what it says would be written into whatever file got the number: the log, say."""
+    closing = ["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh"]
+    server = Served(folder, before=closing).start()
+    try:
+        wait_for(lambda: (folder / "serve.json").exists() or server.process.poll() is not None, "it serves", BOUND)
+        names = {os.readlink(f"/proc/{server.process.pid}/fd/{number}") for number in range(3)}
+        assert names == {"/dev/null"}
+        server.client.post("down", body={"force": False})
+        assert server.ends() == 0
+        check_log(folder / "log.sqlite")
+    finally:
+        server._end()
+
+
 def on_a_disk_of(size: str, folder: Path) -> list[str]:
     """A command before another: this folder is a small disk of its own."""
     if os.geteuid():

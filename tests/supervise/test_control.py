@@ -97,6 +97,27 @@ def test_a_stop_that_the_loop_began_goes_on_when_something_then_blocks_it() -> N
     run_on(LOOPS["asyncio"], main)
 
 
+def test_what_a_stop_joins_is_on_its_receipt_while_the_loop_is_blocked() -> None:
+    """H17, H25: the processes of a stop that was under way are named by the one that found it."""
+
+    async def main() -> None:
+        async with quell.Supervisor(ladder=SHORT) as sup:
+            inner = sup.scope("outer").scope("inner", box=True)
+            deaf = await inner.spawn(["sh", "-c", "trap '' TERM; echo; sleep 60; sleep 60"], stdout=quell.PIPE)
+            assert deaf.stdout is not None
+            await deaf.stdout.readline()
+            inner.begin_stop("of the inner one")
+            began = time.monotonic()
+            asked = in_thread(lambda: quell.ask_stop(sup.state_dir, scope="outer", reason="of the outer one"))
+            while not asked.done() and time.monotonic() < began + 20:
+                time.sleep(0.05)  # noqa: ASYNC251  the loop is blocked on purpose
+            receipt = asked.result(0)
+            assert deaf.pid in [one.pid for one in receipt.processes] and receipt.survivors == []
+            assert not alive(deaf.pid)
+
+    run_on(LOOPS["asyncio"], main)
+
+
 def test_a_scope_is_stopped_by_its_path_and_the_others_live_on() -> None:
     async def main() -> None:
         async with quell.Supervisor(ladder=SHORT) as sup:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -72,7 +71,6 @@ def served(folder: Path) -> Iterator[str]:
         loop, done = asyncio.get_running_loop(), asyncio.Event()
         async with quell.Runtime(state_dir=folder, agents=[AGENT]) as rt:
             tcp = listen_tcp("127.0.0.1", 0)
-            tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # whom it lets in inherits it
             port = tcp.getsockname()[1]
             url = f"http://127.0.0.1:{port}"
             hosts = hosts_of("127.0.0.1", port)

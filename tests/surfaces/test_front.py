@@ -23,7 +23,7 @@ from quell.surfaces.http import front as front_module
 from quell.surfaces.http import protocol
 from quell.surfaces.http.front import Front
 from quell.surfaces.http.keys import Keys
-from quell.surfaces.http.sockets import hosts_of, is_ours, listen_tcp, listen_unix, peer
+from quell.surfaces.http.sockets import hosts_of, is_ours, listen_tcp, listen_unix, peer, url_of
 from tests.supervise.loops import LOOPS, run_on, until
 
 
@@ -294,6 +294,29 @@ def test_a_peer_is_known_by_the_kernels_word() -> None:
     with socket.socket() as closed:
         closed.close()
         assert not is_ours(closed)
+
+
+def test_a_socket_file_that_cannot_be_removed_holds_up_no_end(tmp_path: Path) -> None:
+    """A disk that became read-only, say: what runs is stopped all the same."""
+
+    async def main() -> None:
+        async with served(tmp_path) as (front, client):
+            (tmp_path / "api.sock").unlink()
+            (tmp_path / "api.sock").mkdir()
+            front.finish("enough")
+            await front.stop()
+            with pytest.raises(httpx.TransportError):
+                await client.get("/health")
+        (tmp_path / "api.sock").rmdir()
+
+    asyncio.run(main())
+
+
+def test_hosts_are_as_a_browser_writes_them() -> None:
+    assert "box.example:7717" in hosts_of("Box.Example", 7717) and url_of("Box.Example", 1) == "http://box.example:1/"
+    assert "[2001:db8::7]:7717" in hosts_of("2001:DB8:0:0:0:0:0:7", 7717)
+    assert url_of("2001:DB8:0:0:0:0:0:7", 7717) == "http://[2001:db8::7]:7717/"
+    assert url_of("0:0:0:0:0:0:0:0", 7717) == "http://[::1]:7717/"
 
 
 def test_hosts_are_exact_and_have_the_port() -> None:

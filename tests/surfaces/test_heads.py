@@ -46,6 +46,19 @@ def test_a_head_that_is_too_long_is_cut_off() -> None:
     assert asyncio.run(told(HELLO, *filler)) == b""
 
 
+def test_many_requests_by_one_connection_are_each_answered() -> None:
+    """A page asks by one connection for hours: what is bounded is a head, not all of them together."""
+    ask = HELLO + b"x-long: %s\r\n" % (b"y" * 1000)
+    count = 2 * HEAD_BYTES // len(ask)
+    said = asyncio.run(told(*[ask + b"\r\n"] * count, ask + b"connection: close\r\n\r\n"))
+    assert said.count(b"HTTP/1.1 204") == count + 1
+
+
+def test_a_head_that_is_too_long_is_cut_off_after_others_too() -> None:
+    filler = [b"x-%d: %s\r\n" % (number, b"y" * 8000) for number in range(HEAD_BYTES // 8000 + 40)]
+    assert asyncio.run(told(HELLO + b"\r\n", HELLO, *filler)).count(b"HTTP/1.1") <= 1
+
+
 def test_the_second_head_of_a_connection_has_its_time_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "HEAD_LIMIT", 0.2)
     said = asyncio.run(told(HELLO + b"\r\n" + HELLO))

@@ -1,4 +1,4 @@
-"""A real browser before a real server: one Chromium for a module, a `quell serve` of its own for each test.
+"""A real browser before a real server: one Chromium for all of this folder, a `quell serve` of its own for each test.
 
 A page that complains (an error on its console, a dialog, something that its own policy refuses) fails its test.
 """
@@ -26,7 +26,7 @@ Serve = Callable[..., Served]
 
 
 def of_the_browser(leak: Leak) -> bool:
-    """Chromium starts and ends processes as it pleases; all of it goes with the module's browser."""
+    """Chromium starts and ends processes as it pleases; all of it goes with the browser."""
     return leak.kind in ("descendant", "namespace") and "chrom" in leak.what
 
 
@@ -36,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.leak_census(ignore=[of_the_browser], settle=5.0))
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def chromium() -> Iterator[Browser]:
     expect.set_options(timeout=BOUND)
     with sync_playwright() as play:

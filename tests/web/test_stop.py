@@ -108,7 +108,7 @@ def test_a_page_that_is_loaded_again_in_the_middle_of_a_stop_shows_how_it_ends(
     serve: Serve, visit: Open, trees: list[Tree]
 ) -> None:
     """H20: the stop goes on without who asked for it."""
-    one = visit(serve(term=2.0))
+    one = visit(serve(term=1.5))
     start_all(one, trees)
     one.stop_all()
     expect(one.card("Web crawler")).to_have_attribute("data-state", "stopping")
@@ -129,7 +129,7 @@ def test_a_page_that_is_loaded_again_in_the_middle_of_a_stop_shows_how_it_ends(
 def test_a_network_that_is_cut_in_the_middle_of_a_stop_loses_no_receipt(
     serve: Serve, visit: Open, trees: list[Tree]
 ) -> None:
-    one = visit(serve(term=2.0))
+    one = visit(serve(term=1.5))
     start_all(one, trees)
     one.stop_all()
     expect(one.card("Web crawler")).to_have_attribute("data-state", "stopping")

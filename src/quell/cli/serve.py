@@ -5,6 +5,8 @@ Signals are heard before anything slow; whatever is half started is taken down (
 
 from __future__ import annotations
 
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -52,6 +54,7 @@ def serve(
     nobody is left; 1 it was stopped, and who is left is named; 125 it could not serve; 130 or 143 it was stopped before
     it did.
     """
+    fill_streams()
     try:
         parted: Parted | None = None
         if detach:
@@ -69,6 +72,16 @@ def serve(
     except QuellError as error:
         complain(str(error))
         return OURS
+
+
+def fill_streams() -> None:
+    """Those that are closed lead nowhere from now on: else a file of ours gets the number, and is written into."""
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free: this one
+            setattr(sys, name, open(number, mode, closefd=False))
 
 
 class Voice:

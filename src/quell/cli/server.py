@@ -215,7 +215,7 @@ class Server:
     async def _announce(self, link: str) -> None:
         from .opening import open_page_at
 
-        if self._options.address is not None:
+        if self._options.address:
             self._voice.complain(f"careful: {self._options.address} is open to its network, and nothing is encrypted")
         opened = self._options.browser and await asyncio.get_running_loop().run_in_executor(None, open_page_at, link)
         self._voice.say(f"Quell serves at {self._url}")

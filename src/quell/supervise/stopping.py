@@ -311,14 +311,16 @@ class Stop:
 
     @property
     def trees_settled(self) -> bool:
-        return self.asked_at is not None and all(one.settled for one in self._trees)
+        mine = self.asked_at is not None and all(one.settled for one in self._trees)
+        return mine and all(other.result.known or other.trees_settled for other in self._joined)
 
     # -- the receipt: from any thread
 
     def receipt(self, blocked: int | None = None) -> Receipt:
         """What was observed. `blocked`: the thread of a loop that does not turn, whose tasks cannot have ended."""
         now = time.monotonic()
-        trees = [*self._tree_receipts(), *(other.result.get() for other in self._joined if other.result.known)]
+        joined = [other.result.get() if other.result.known else other.receipt() for other in self._joined]
+        trees = [*self._tree_receipts(), *joined]
         listed = {task for scope in self.everyone for task in scope.members()}
         tasks = [_task(task, name) for task, name in {**{one: _name(one) for one in listed}, **self._tasks}.items()]
         if blocked is not None:

@@ -164,6 +164,7 @@ class Client:
     def _stuck(self) -> None:
         reason = f"it did not take a message within {SEND_LIMIT:g} s"
         _log.warning("a client was cut off after event %d: %s", self._cursor, reason)
+        self._feed.cuts += 1
         self.abort()
 
     async def _goodbye(self) -> None:
@@ -173,6 +174,7 @@ class Client:
             await self.farewell(*self._refused)
         elif self._cut:
             _log.warning("a client was cut off after event %d: %s", self._cursor, self._cut)
+            self._feed.cuts += 1
             await self._tell("cut", {"type": "cut", "reason": self._cut, "seq": self._cursor})
             await self.farewell(1013, self._cut)
         else:

@@ -62,8 +62,8 @@ OURS: tuple[tuple[type[QuellError], int, str], ...] = (
 """The first that fits."""
 
 STARLETTES = {
-    404: ("no_route", "there is nothing at {path}: GET /api/v1/openapi.json lists what there is"),
-    405: ("no_method", "{method} is not for {path}: the header Allow says what is"),
+    404: ("no_route", "there is nothing at this path: GET /api/v1/openapi.json lists what there is"),
+    405: ("no_method", "{method} is not for this path: the header Allow says what is"),
 }
 UNFORESEEN = Fault("internal", "something went wrong inside Quell: its log has the details")
 
@@ -89,8 +89,7 @@ def fault(status: int, code: str, message: str, headers: Mapping[str, str] | Non
 
 
 async def astray(request: Request, error: Exception) -> Response:
-    """What the router says of a path or a method that is not there."""
+    """What the router says of a path or a method that is not there. The path is not repeated: it may hold a secret."""
     assert isinstance(error, HTTPException)
-    code, sentence = STARLETTES.get(error.status_code, ("bad_request", "{method} {path} cannot be answered"))
-    message = sentence.format(method=request.method, path=request.url.path[:200])
-    return fault(error.status_code, code, message, error.headers)
+    code, sentence = STARLETTES.get(error.status_code, ("bad_request", "this {method} cannot be answered"))
+    return fault(error.status_code, code, sentence.format(method=request.method), error.headers)

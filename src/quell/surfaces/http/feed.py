@@ -61,6 +61,7 @@ class Feed:
     def __init__(self, board: Board) -> None:
         self.board = board
         self.ended = ""
+        self.cuts = 0
         self._last = 0
         self._outboxes: dict[Outbox, None] = {}
         self._of_all: dict[Outbox, None] = {}

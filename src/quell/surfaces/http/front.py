@@ -106,7 +106,10 @@ class Front:
     def finish(self, reason: str) -> None:
         """Nobody is let in any more, and streams say goodbye and end; requests that are under way go on."""
         self._finishing = self._finishing or reason
-        sockets.remove(self._runtime.state_dir)  # while the directory is ours
+        try:
+            sockets.remove(self._runtime.state_dir)  # while the directory is ours
+        except OSError as error:  # the disk is read-only by now, say: who ends must end all the same
+            _log.warning("%s could not be removed: %s", sockets.API, error.strerror)
         self._ring()
 
     async def stop(self) -> None:

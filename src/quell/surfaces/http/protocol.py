@@ -39,6 +39,7 @@ class Connection(HttpToolsProtocol):
 
     _silent: asyncio.TimerHandle | None = None
     _in_head = True
+    _head_ended = False
     _head = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -51,9 +52,9 @@ class Connection(HttpToolsProtocol):
         self._silent = self.loop.call_later(HEAD_LIMIT, self.transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        before = self._in_head
+        before, self._head_ended = self._in_head, False
         super().data_received(data)
-        self._head = self._head + len(data) if before and self._in_head else 0
+        self._head = self._head + len(data) if before and not self._head_ended else 0  # a whole request begins anew
         if self._head > HEAD_BYTES:
             self.transport.abort()
 
@@ -65,7 +66,7 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._heard()
-        self._in_head = False
+        self._in_head, self._head_ended = False, True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

@@ -87,7 +87,7 @@ class Followers:
 
     def __init__(self, feed: Feed) -> None:
         self.clients = len(feed)
-        self.cuts: int = getattr(feed, "cuts", 0)
+        self.cuts: int = feed.cuts
 
 
 class Reading:

@@ -6,6 +6,7 @@ The Unix socket is replaced only by whoever holds the state directory's lock, ho
 from __future__ import annotations
 
 import errno
+import ipaddress
 import os
 import socket
 import struct
@@ -100,14 +101,23 @@ def is_ours(sock: socket.socket) -> bool:
 
 def url_of(address: str, port: int) -> str:
     """Where a browser on this machine finds it."""
-    return f"http://{_at(_EVERYWHERE.get(address, address), port)}/"
+    name = _as_browsers_write(address)
+    return f"http://{_at(_EVERYWHERE.get(name, name), port)}/"
 
 
 def hosts_of(address: str, port: int) -> frozenset[str]:
     """Every `Host` that a request may name: this machine to itself, and the address that was asked for."""
-    names = {LOOPBACK, "::1", "localhost", address}
+    names = {LOOPBACK, "::1", "localhost", _as_browsers_write(address)}
     bare = {name for name in names if port == 80}  # browsers leave it out then
     return frozenset(_at(name, port) for name in names) | frozenset(f"[{one}]" if ":" in one else one for one in bare)
+
+
+def _as_browsers_write(address: str) -> str:
+    """Names in small letters, addresses in their shortest form: a `Host` is compared as it is."""
+    try:
+        return str(ipaddress.ip_address(address))
+    except ValueError:
+        return address.lower()
 
 
 def _at(host: str, port: int) -> str:

@@ -64,7 +64,7 @@ function connection({ live, bye, refused, offline }) {
 board.onchange((ids) => {
   for (const id of ids) changed.add(id);
   stops.tidy();
-  stops.watch();
+
   soon(draw);
 });
 
