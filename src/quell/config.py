@@ -209,8 +209,13 @@ def _parsed(file: str, text: bytes) -> dict[str, Any]:
 def _table(file: str, name: str, tables: dict[str, Any], key: str = "") -> dict[str, Any]:
     found = tables.get(key or name, {})
     if not isinstance(found, dict):
-        raise UsageError(f"{file}: {name} is a table, [{name}], not {found!r}")
+        raise UsageError(f"{file}: {name} is a table, [{name}], not {_shown(found)}")
     return found
+
+
+def _shown(value: object) -> str:
+    """A text may be a secret that stands at the wrong place."""
+    return repr(value) if isinstance(value, int | float) else "a text" if isinstance(value, str) else "a list"
 
 
 def _known(where: str, what: str, given: Iterable[str], known: list[str]) -> None:
@@ -227,7 +232,7 @@ def _converted(where: str, what: str, table: dict[str, Any], kind: type[T], **gi
         key = f"{where}.{name}"
         if isinstance(fields[name], type) and issubclass(fields[name], msgspec.Struct):
             if not isinstance(value, dict):
-                raise UsageError(f"{key} is a table, not {value!r}")
+                raise UsageError(f"{key} is a table, not {_shown(value)}")
             given[name] = _converted(key, "limit", value, fields[name])
             continue
         if isinstance(value, float) and not math.isfinite(value):

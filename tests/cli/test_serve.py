@@ -314,3 +314,19 @@ def test_the_browser_is_opened_where_there_is_one_and_somebody_to_see_it(folder:
     with Served(folder, env=env) as server:  # with --no-browser, and on no terminal
         stop(server)
     assert len(opened()) == 2
+
+
+def test_down_says_what_ends_a_server_that_is_frozen(folder: Path) -> None:
+    """It hears nothing at all: whoever waits for it is told what ends it, and it is answered when it goes on."""
+    with Served(folder) as server:
+        server.signal(signal.SIGSTOP)
+        asks = subprocess.Popen(
+            [QUELL, "down", "--force", "--state", folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        assert asks.stderr is not None
+        said = asks.stderr.readline()
+        assert f"kill -9 {server.process.pid}" in said
+        server.signal(signal.SIGCONT)
+        out, _ = asks.communicate(timeout=20)
+        assert asks.returncode == 0 and "is down" in out
+        assert server.ends() == 0

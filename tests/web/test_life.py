@@ -1,4 +1,4 @@
-"""What a person does with a session on the page, and sees of it: the page tells what the server has, and nothing else."""
+"""What a person does with a session on the page, and sees of it: what the server has, and nothing else."""
 
 import json
 import re

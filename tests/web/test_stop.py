@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from playwright.sync_api import expect
@@ -20,19 +21,25 @@ LADDER = 8.0
 """Seconds from a press until all must be gone: 2 s to ask, 0.6 s of grace, 2 s to kill, and a slow machine."""
 
 
-@pytest.fixture
-def trees(tmp_path: Path) -> Iterator[list[Tree]]:
-    with ExitStack() as stack:
-        yield [stack.enter_context(Tree(tmp_path)) for _ in range(3)]
-
-
 TITLES = ("Nightly build", "Web crawler", "Dev server")
 
 
-def start_all(visit: Visit, trees: list[Tree]) -> None:
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with TemporaryDirectory(prefix="acme-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def trees(folder: Path) -> Iterator[list[Tree]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(Tree(folder, name)) for name in ("nightly-build", "crawl", "dev-server")]
+
+
+def start_all(visit: Visit, folder: Path, trees: list[Tree]) -> None:
     """Three sessions by the page, each with a tree that has escapees."""
     for title, tree in zip(TITLES, trees, strict=True):
-        visit.new(title, tree.line)
+        visit.new(title, tree.line, folder=str(folder))
     for tree in trees:
         tree.grown()
 
@@ -44,17 +51,16 @@ def confirmed(visit: Visit) -> None:
 
 
 def test_stop_all_ends_three_sessions_with_escapees(
-    serve: Serve, visit: Open, trees: list[Tree], pictures: Path
+    serve: Serve, visit: Open, folder: Path, trees: list[Tree], pictures: Path
 ) -> None:
     """H14, H21: from the button to the dead process; admission is closed, and Reopen opens it."""
     server = serve()
     one = visit(server)
     expect(one.page.get_by_role("heading", name="Stop means stop.")).to_be_visible()
-    start_all(one, trees)
+    start_all(one, folder, trees)
     one.say("And then run the tests.")
     expect(one.page).to_have_title("(3) Dev server – Quell")
-    for tree in trees:
-        assert len(tree.alive()) >= 4
+    assert all(tree.whole for tree in trees)
     expect(one.page.locator(".aside .trees ul li").first).to_be_visible()
     (pictures / "page-desktop.png").write_bytes(one.page.screenshot())
     phone = visit(server, viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True)
@@ -88,28 +94,28 @@ def test_stop_all_ends_three_sessions_with_escapees(
         assert (pictures / picture).stat().st_size < 200_000
 
 
-def test_stop_on_one_card_leaves_the_others_alone(serve: Serve, visit: Open, trees: list[Tree]) -> None:
+def test_stop_on_one_card_leaves_the_others_alone(serve: Serve, visit: Open, folder: Path, trees: list[Tree]) -> None:
     one = visit(serve())
-    start_all(one, trees)
+    start_all(one, folder, trees)
     one.stop("Web crawler")
     trees[1].gone(LADDER)
     expect(one.card("Web crawler").locator(".verdict[data-confirmed=yes]")).to_be_visible()
     for tree, title in ((trees[0], "Nightly build"), (trees[2], "Dev server")):
-        assert len(tree.alive()) >= 4
+        assert tree.whole
         expect(one.card(title)).to_have_attribute("data-state", "running")
     expect(one.gate).to_be_hidden()
     one.page.keyboard.press("Escape")  # the open one: its turn
     trees[2].gone(LADDER)
     expect(one.talk.locator(".receipt[data-confirmed=yes]")).to_be_visible()
-    assert len(trees[0].alive()) >= 4
+    assert trees[0].whole
 
 
 def test_a_page_that_is_loaded_again_in_the_middle_of_a_stop_shows_how_it_ends(
-    serve: Serve, visit: Open, trees: list[Tree]
+    serve: Serve, visit: Open, folder: Path, trees: list[Tree]
 ) -> None:
     """H20: the stop goes on without who asked for it."""
     one = visit(serve(term=1.5))
-    start_all(one, trees)
+    start_all(one, folder, trees)
     one.stop_all()
     expect(one.card("Web crawler")).to_have_attribute("data-state", "stopping")
     one.page.reload()
@@ -127,10 +133,10 @@ def test_a_page_that_is_loaded_again_in_the_middle_of_a_stop_shows_how_it_ends(
 
 
 def test_a_network_that_is_cut_in_the_middle_of_a_stop_loses_no_receipt(
-    serve: Serve, visit: Open, trees: list[Tree]
+    serve: Serve, visit: Open, folder: Path, trees: list[Tree]
 ) -> None:
     one = visit(serve(term=1.5))
-    start_all(one, trees)
+    start_all(one, folder, trees)
     one.stop_all()
     expect(one.card("Web crawler")).to_have_attribute("data-state", "stopping")
     one.context.set_offline(True)
@@ -144,26 +150,26 @@ def test_a_network_that_is_cut_in_the_middle_of_a_stop_loses_no_receipt(
 
 
 def test_a_stop_that_is_pressed_without_a_network_is_carried_out_when_there_is_one(
-    serve: Serve, visit: Open, trees: list[Tree]
+    serve: Serve, visit: Open, folder: Path, trees: list[Tree]
 ) -> None:
     one = visit(serve())
-    start_all(one, trees)
+    start_all(one, folder, trees)
     one.context.set_offline(True)
     one.stop("Web crawler")
     one.stop_all()
     expect(one.halt).to_contain_text("asked for again as soon as the server is there")
-    assert all(len(tree.alive()) >= 4 for tree in trees)
+    assert all(tree.whole for tree in trees)
     one.context.set_offline(False)
     for tree in trees:
         tree.gone(LADDER)
     confirmed(one)
 
 
-def test_stop_all_under_load(serve: Serve, visit: Open, trees: list[Tree]) -> None:
+def test_stop_all_under_load(serve: Serve, visit: Open, folder: Path, trees: list[Tree]) -> None:
     """Many sessions that write as fast as they can, and one of them on the screen."""
     server = serve()
     one = visit(server)
-    start_all(one, trees)
+    start_all(one, folder, trees)
     noisy = [server.session("$ while :; do echo a line of a command that never stops; done") for _ in range(12)]
     one.open(noisy[0])
     expect(one.talk.locator(".output")).to_contain_text("never stops")
@@ -176,11 +182,11 @@ def test_stop_all_under_load(serve: Serve, visit: Open, trees: list[Tree]) -> No
     assert server.client.get("state")["admission"]["open"] is False
 
 
-def test_stop_all_while_a_handler_blocks_the_loop(serve: Serve, visit: Open, trees: list[Tree]) -> None:
+def test_stop_all_while_a_handler_blocks_the_loop(serve: Serve, visit: Open, folder: Path, trees: list[Tree]) -> None:
     """H25: the button works, the receipt comes, and the page says what is the matter."""
     server = serve(composed=True)
     one = visit(server)
-    start_all(one, trees)
+    start_all(one, folder, trees)
     one.new("Blocker")
     one.page.get_by_label("Message").fill(BLOCK)
     blocked = time.monotonic()
@@ -196,11 +202,11 @@ def test_stop_all_while_a_handler_blocks_the_loop(serve: Serve, visit: Open, tre
     server.signal(signal.SIGKILL)
 
 
-def test_a_stop_needs_no_stream(serve: Serve, visit: Open, trees: list[Tree]) -> None:
+def test_a_stop_needs_no_stream(serve: Serve, visit: Open, folder: Path, trees: list[Tree]) -> None:
     """The WebSocket is gone and does not come back: Stop works, and its receipt is shown from the answer."""
     server = serve()
     one = visit(server)
-    one.new("Nightly build", trees[0].line)
+    one.new("Nightly build", trees[0].line, folder=str(folder))
     trees[0].grown()
     expect(one.session).to_have_attribute("data-state", "running")
     one.page.evaluate("""() => {
@@ -213,12 +219,14 @@ def test_a_stop_needs_no_stream(serve: Serve, visit: Open, trees: list[Tree]) ->
     expect(one.page.locator(".strip .receipt[data-confirmed=yes]")).to_be_visible()
 
 
-def test_stop_all_finds_a_connection_free_while_many_stops_wait(serve: Serve, visit: Open, trees: list[Tree]) -> None:
+def test_stop_all_finds_a_connection_free_while_many_stops_wait(
+    serve: Serve, visit: Open, folder: Path, trees: list[Tree]
+) -> None:
     """A browser has six connections to a server, and a stop with its grace holds one of them."""
     server = serve(term=4.0)
     one = visit(server)
     stubborn = [server.session("$ trap '' TERM; sleep 600", title=f"stubborn {n}") for n in range(8)]
-    start_all(one, trees)
+    start_all(one, folder, trees)
     for n in range(len(stubborn)):
         expect(one.card(f"stubborn {n}")).to_contain_text("trap")
     for n in range(len(stubborn)):

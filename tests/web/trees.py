@@ -1,5 +1,5 @@
 """A command that leaves a tree behind which tries to outlive it, and two witnesses of its end that ask nobody of Quell:
-a FIFO that all of the tree holds open, and /proc, searched for a mark that is in the arguments or environment of all.
+a FIFO that all of the tree hold open, and /proc, searched for who has it open or a mark in its environment.
 """
 
 import os
@@ -14,31 +14,40 @@ from tests.cli.oracle import wait_for
 
 BIRTHS = 4
 """The shell, one in a session of its own, one that ignores SIGTERM, and a daemon that was forked twice."""
+SCRIPT = """
+exec 9>{fifo}
+export QUELL_MARK={mark}
+echo born >&9
+setsid sh -c 'echo born >&9; exec sleep 600' &
+(trap '' TERM HUP INT; echo born >&9; exec sleep 600) &
+setsid sh -c '(trap "" HUP; echo born >&9; exec sleep 600) </dev/null >/dev/null 2>&1 &'
+for n in 1 2 3 4 5 6 7 8; do echo "[$n/8] {name}: step $n is done"; sleep 0.03; done
+sleep 600
+"""
 
 
 class Tree:
-    def __init__(self, folder: Path) -> None:
-        self.mark = f"quell-web-{uuid.uuid4().hex}"
-        self._path = folder / f"{self.mark}.fifo"
-        os.mkfifo(self._path)
-        self._path.chmod(0o666)
-        self._fd = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._said = b""
+    """A script in the folder; whoever runs `line` there grows it."""
 
-    @property
-    def line(self) -> str:
-        """What to say to an agent that runs commands."""
-        return (
-            f"$ exec 9>{self._path}; export QUELL_MARK={self.mark}; echo born >&9; "
-            "setsid sh -c 'echo born >&9; exec sleep 600' & "
-            "(trap '' TERM HUP INT; echo born >&9; exec sleep 600) & "
-            "setsid sh -c '(trap \"\" HUP; echo born >&9; exec sleep 600) </dev/null >/dev/null 2>&1 &'; "
-            "for n in 1 2 3 4 5 6; do echo \"step $n of 6\"; sleep 0.05; done; sleep 600"
-        )
+    def __init__(self, folder: Path, name: str) -> None:
+        self.line = f"$ ./{name}.sh"
+        self._mark = f"QUELL_MARK={uuid.uuid4().hex}"
+        self._fifo = folder / f".{name}.fifo"
+        os.mkfifo(self._fifo)
+        script = folder / f"{name}.sh"
+        text = SCRIPT.format(fifo=self._fifo, mark=self._mark.partition("=")[2], name=name)
+        script.write_text(f"#!/bin/sh\n{text}")
+        script.chmod(0o755)
+        self._fd = os.open(self._fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._said = b""
 
     def grown(self) -> None:
         wait_for(lambda: self._hear().count(b"born") >= BIRTHS, "all of the tree are born")
-        assert len(self.alive()) >= BIRTHS
+        assert self.whole
+
+    @property
+    def whole(self) -> bool:
+        return len(self.alive()) >= BIRTHS
 
     def _hear(self) -> bytes:
         try:
@@ -58,17 +67,20 @@ class Tree:
         return seconds
 
     def alive(self) -> list[str]:
-        return [line for pid in os.listdir("/proc") if pid.isdigit() and (line := self._member(pid))]
+        return [line for pid in os.listdir("/proc") if pid.isdigit() and (line := self._member(Path("/proc", pid)))]
 
-    def _member(self, pid: str) -> str:
+    def _member(self, process: Path) -> str:
         try:
-            argv = Path("/proc", pid, "cmdline").read_bytes()
-            environment = Path("/proc", pid, "environ").read_bytes()
-            dead = Path("/proc", pid, "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+            holds = os.readlink(process / "fd" / "9") == str(self._fifo)
+        except OSError:
+            holds = False
+        try:
+            marked = self._mark.encode() in (process / "environ").read_bytes()
+            dead = (process / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+            argv = (process / "cmdline").read_bytes().replace(bytes(1), b" ").decode(errors="replace")
         except OSError:
             return ""
-        mine = self.mark.encode() in argv + environment and not dead
-        return f"{pid} {argv.replace(bytes(1), b' ').decode(errors='replace')[:80]}" if mine else ""
+        return f"{process.name} {argv[:80]}" if (holds or marked) and not dead else ""
 
     def __str__(self) -> str:
         return "; ".join(self.alive()) or "nobody"

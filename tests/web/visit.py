@@ -56,7 +56,7 @@ class Visit:
 
     # -- what a person does
 
-    def new(self, title: str, text: str = "", agent: str = "") -> str:
+    def new(self, title: str, text: str = "", agent: str = "", folder: str = "") -> str:
         """A new session by the dialog; its id."""
         page = self.page
         page.get_by_role("button", name="New session").click()
@@ -64,6 +64,7 @@ class Visit:
         if agent:
             dialog.get_by_label("Agent").select_option(agent)
         dialog.get_by_label("Title").fill(title)
+        dialog.get_by_label("Folder").fill(folder)
         dialog.get_by_label("First message").fill(text)
         dialog.get_by_role("button", name="Start").click()
         expect(page.locator("h1", has_text=title)).to_be_visible()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import threading
 from typing import Annotated, Any
 
 import typer
@@ -38,10 +39,14 @@ def down(
     """
     client = Client(state)
     watch = Watch(client)
+    slow = threading.Timer(SLOW, watch.say_slow, [force])
+    slow.daemon = True
+    slow.start()  # before it is asked: one that is frozen hears nothing
     try:
         receipt = ask(client, force)
         watch.until_gone()
     finally:
+        slow.cancel()
         watch.close()
     return conclude(watch.verdict(receipt), as_json)
 
@@ -83,9 +88,12 @@ class Watch:
     def until_gone(self) -> None:
         poller = select.poll()
         poller.register(self._fd, select.POLLIN)
-        if not poller.poll(SLOW * 1000):
-            complain(f"waiting for process {self._pid} to stop …; quell down --force ends it at once")
-            poller.poll()
+        poller.poll()
+
+    def say_slow(self, forced: bool) -> None:
+        by_hand = f"kill -9 {self._pid} ends it too, and with it all that it runs"
+        last = by_hand if forced else "quell down --force ends it at once"
+        complain(f"waiting for process {self._pid} to stop …; {last}")
 
     def verdict(self, receipt: Receipt | None) -> dict[str, Any]:
         """What it wrote when it ended, or what the control socket said."""

@@ -81,7 +81,8 @@ def fill_streams() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # it gets the lowest number that is free: this one
-            setattr(sys, name, open(number, mode, closefd=False))
+            os.set_inheritable(number, True)
+            setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115  it stays open
 
 
 class Voice:

@@ -32,6 +32,7 @@ CLOSE_ROOM = 120
 """Bytes of a reason that a close frame has room for."""
 MOST = 1000
 """Sessions that one client may name."""
+UNCLEAR = 'this does not say what to follow, as {"sessions": [], "after": null, "board": true, "events": true} does'
 LAST_SEQ = (1 << 53) - 1
 _log = logging.getLogger("quell")
 
@@ -113,8 +114,10 @@ class SocketClient(Client):
         else:
             try:
                 self.want(checked(msgspec.json.decode(text, type=Wish)))
-            except (ValueError, UsageError, RecursionError) as error:
+            except UsageError as error:
                 self.refuse(1008, f"this does not say what to follow: {error}")
+            except (ValueError, RecursionError):  # what it says repeats words of the client's, maybe a secret
+                self.refuse(1008, UNCLEAR)
 
     async def farewell(self, code: int, reason: str) -> None:
         short = reason.encode("utf-8", "replace")[:CLOSE_ROOM].decode("utf-8", "ignore")

@@ -1,4 +1,4 @@
-/* What the server shows: every session as a card, and whether anything new may start. As of `seq`, newest state only. */
+/* What the server shows, as of `seq`: every session as a card, and whether anything new may start. */
 
 const LIVE = new Set(["running", "asking", "stopping"]);
 

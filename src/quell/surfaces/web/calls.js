@@ -3,7 +3,7 @@
 import { post, session } from "./api.js";
 import { button, el, say, show } from "./dom.js";
 import { Output } from "./output.js";
-import { command, seconds } from "./words.js";
+import { because, command, seconds } from "./words.js";
 
 export class Call {
   constructor(event, talk) {
@@ -20,7 +20,15 @@ export class Call {
     this.node = el(
       "section",
       { class: "call", "aria-label": `Tool ${event.tool ?? ""}` },
-      el("header", {}, el("span", { class: "tool" }, event.tool || "tool"), this.pids, this.children, this.state, this.time),
+      el(
+        "header",
+        {},
+        el("span", { class: "tool" }, event.tool || "tool"),
+        this.pids,
+        this.children,
+        this.state,
+        this.time,
+      ),
       wanted(event.tool, event.arguments ?? {}),
       this.notes,
       this.output.node,
@@ -49,7 +57,12 @@ export class Call {
   }
 
   spawned(event) {
-    const pid = el("span", { class: "pid num", title: command(event.argv ?? []) }, String(event.pid), event.background ? " bg" : "");
+    const pid = el(
+      "span",
+      { class: "pid num", title: command(event.argv ?? []) },
+      String(event.pid),
+      event.background ? " bg" : "",
+    );
     this.pids.append(pid);
     return pid;
   }
@@ -66,8 +79,13 @@ export class Call {
 
   answered(event) {
     this.approval?.over();
-    if (event.kind === "approval.withdrawn") this.notes.append(el("p", { class: "note" }, `approval withdrawn${event.reason ? `: ${event.reason}` : ""}`));
-    else this.notes.append(el("p", { class: "note", data: { tone: event.allow ? "fine" : "wrong" } }, `${event.allow ? "allowed" : "denied"}${event.reason ? `: ${event.reason}` : ""}`));
+    const [words, tone] =
+      event.kind === "approval.withdrawn"
+        ? ["approval withdrawn", ""]
+        : event.allow
+          ? ["allowed", "fine"]
+          : ["denied", "wrong"];
+    this.notes.append(el("p", { class: "note", data: { tone } }, words + because(event.reason)));
     if (this.going) this.set("wanted");
   }
 
@@ -113,14 +131,26 @@ export class Approval {
     this.event = event;
     this.id = id;
     this.notices = notices;
-    this.reason = el("input", { type: "text", placeholder: "Reason, if you deny", "aria-label": "Reason", maxlength: 500 });
+    this.reason = el("input", {
+      type: "text",
+      placeholder: "Reason, if you deny",
+      "aria-label": "Reason",
+      maxlength: 500,
+    });
     this.allow = button("Allow", () => this.answer(true), { class: "allow" });
     this.deny = button("Deny", () => this.answer(false), { class: "deny" });
     this.node = el(
       "div",
       { class: "approval", role: "group", "aria-label": `Approval of ${event.tool ?? ""}` },
       el("p", {}, "May ", el("b", {}, event.tool ?? "this"), " do exactly this?"),
-      el("p", { class: "answers" }, this.allow, this.deny, this.reason, el("span", { class: "digest num", title: `digest ${event.digest}` }, (event.digest ?? "").slice(0, 8))),
+      el(
+        "p",
+        { class: "answers" },
+        this.allow,
+        this.deny,
+        this.reason,
+        el("span", { class: "digest num", title: `digest ${event.digest}` }, (event.digest ?? "").slice(0, 8)),
+      ),
     );
   }
 
@@ -128,7 +158,11 @@ export class Approval {
     this.wait(true);
     const request = this.event.seq ?? this.event.request;
     try {
-      await post(session(this.id, `/approvals/${request}`), { allow, digest: this.event.digest ?? "", reason: this.reason.value });
+      await post(session(this.id, `/approvals/${request}`), {
+        allow,
+        digest: this.event.digest ?? "",
+        reason: this.reason.value,
+      });
     } catch (fault) {
       this.notices.wrong(fault);
       this.wait(false);

@@ -4,7 +4,7 @@ import { atWork, isLive } from "./board.js";
 import { button, el, say, show } from "./dom.js";
 import { everySecond } from "./frames.js";
 import { summary } from "./receipt.js";
-import { ago, command, count, folder, moment, nameOf, seconds, span } from "./words.js";
+import { ago, command, count, folder, moment, nameOf, span, tenths } from "./words.js";
 
 const PROCESSES = 3; // lines of processes on a card
 const LINES = 2; // of its last output
@@ -47,7 +47,10 @@ export class Cards {
       else list.insertBefore(view.node, at);
       const children = this.board.children(card.id);
       const over = children.filter((one) => one.state === "closed");
-      this.arrange(view.below, children.filter((one) => one.state !== "closed"));
+      this.arrange(
+        view.below,
+        children.filter((one) => one.state !== "closed"),
+      );
       this.arrange(view.finished, over);
       say(view.folded, `${count(over.length, "finished sub-agent")}`);
       show(view.fold, over.length > 0);
@@ -145,7 +148,14 @@ class CardView {
         const time = el("span", { class: "num" });
         time.dataset.since = one.since;
         const words = command(one.argv);
-        return el("li", { title: words }, el("span", { class: "pid num" }, String(one.pid)), el("code", {}, words), one.background && el("span", { class: "tag" }, "bg"), time);
+        return el(
+          "li",
+          { title: words },
+          el("span", { class: "pid num" }, String(one.pid)),
+          el("code", {}, words),
+          one.background && el("span", { class: "tag" }, "bg"),
+          time,
+        );
       }),
       ...(more > 0 ? [el("li", { class: "more" }, `and ${more} more`)] : []),
     );
@@ -156,13 +166,18 @@ class CardView {
     const parked = card.queue.filter((one) => one.parked).length;
     const waiting = card.queue.length - parked;
     const facts = [];
-    if (card.approvals.length) facts.push(el("span", { data: { tone: "ask" } }, count(card.approvals.length, "approval wanted", "approvals wanted")));
+    if (card.approvals.length)
+      facts.push(
+        el("span", { data: { tone: "ask" } }, count(card.approvals.length, "approval wanted", "approvals wanted")),
+      );
     if (waiting) facts.push(el("span", {}, `${waiting} waiting`));
     if (parked) facts.push(el("span", {}, `${parked} parked`));
     const answer = this.stops.of(this.id)?.over;
     if (answer?.receipt) facts.push(verdictOf(answer.confirmed, summary(answer.receipt)));
-    else if (card.stopped && (!card.confirmed || (card.halted === card.turn && !isLive(card)))) facts.push(verdictOf(card.confirmed, ""));
-    else if (card.end && card.end !== "completed" && !isLive(card)) facts.push(el("span", { data: { tone: card.end === "failed" ? "wrong" : "" } }, card.end));
+    else if (card.stopped && (!card.confirmed || (card.halted === card.turn && !isLive(card))))
+      facts.push(verdictOf(card.confirmed, ""));
+    else if (card.end && card.end !== "completed" && !isLive(card))
+      facts.push(el("span", { data: { tone: card.end === "failed" ? "wrong" : "" } }, card.end));
     this.facts.replaceChildren(...facts);
     show(this.facts, facts.length > 0);
   }
@@ -181,7 +196,7 @@ class CardView {
     const card = this.card;
     const stop = this.stops.underway(this.id);
     const now = Date.now() / 1000;
-    if (stop) say(this.state, `stopping ${seconds(Math.floor((performance.now() - stop.since) / 100) / 10).replace(/(\.\d)\d/, "$1")}`);
+    if (stop) say(this.state, `stopping ${tenths((performance.now() - stop.since) / 1000)}`);
     else if (this.stops.of(this.id)?.over?.receipt) say(this.state, "stopped");
     else if (isLive(card)) say(this.state, card.state);
     else say(this.state, card.state === "closed" ? "closed" : ago(card.changed));
@@ -190,5 +205,9 @@ class CardView {
 }
 
 function verdictOf(confirmed, words) {
-  return el("span", { class: "verdict", data: { confirmed: confirmed ? "yes" : "no" }, title: words }, confirmed ? "stop confirmed" : "stop unconfirmed");
+  return el(
+    "span",
+    { class: "verdict", data: { confirmed: confirmed ? "yes" : "no" }, title: words },
+    confirmed ? "stop confirmed" : "stop unconfirmed",
+  );
 }

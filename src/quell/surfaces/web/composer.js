@@ -22,8 +22,18 @@ export class Composer {
       onkeydown: (event) => this.key(event),
     });
     this.send = button("Send", () => this.submit(), { class: "send" });
-    this.closed = el("p", { class: "closed", hidden: true }, "Admission is closed: nothing new starts. ", button("Reopen", reopen, { class: "small" }));
-    this.node = el("form", { class: "composer", onsubmit: (event) => event.preventDefault() }, this.closed, el("div", { class: "row" }, this.box, this.send));
+    this.closed = el(
+      "p",
+      { class: "closed", hidden: true },
+      "Admission is closed: nothing new starts. ",
+      button("Reopen", reopen, { class: "small" }),
+    );
+    this.node = el(
+      "form",
+      { class: "composer", onsubmit: (event) => event.preventDefault() },
+      this.closed,
+      el("div", { class: "row" }, this.box, this.send),
+    );
     this.box.value = drafts.get(id) ?? "";
     this.open = true;
   }

@@ -5,12 +5,24 @@ They cover everything but the bar: Stop All can be pressed while one is open. */
 import { get, post } from "./api.js";
 import { button, el, show } from "./dom.js";
 
-/* A dialog with a form; `work` is called with its fields and closes it by returning, or leaves a fault's words in it. */
+/* A dialog with a form; `work` gets its fields. It closes when that returns, and shows the words of what it throws. */
 function ask(title, fields, words, work, tone = "send") {
   return new Promise((give) => {
     const wrong = el("p", { class: "wrong", role: "alert", hidden: true });
     const go = el("button", { type: "submit", class: tone }, words);
-    const form = el("form", { method: "dialog" }, el("h2", {}, title), fields, wrong, el("footer", {}, button("Cancel", () => node.close(), { class: "quiet" }), go));
+    const form = el(
+      "form",
+      { method: "dialog" },
+      el("h2", {}, title),
+      fields,
+      wrong,
+      el(
+        "footer",
+        {},
+        button("Cancel", () => node.close(), { class: "quiet" }),
+        go,
+      ),
+    );
     const node = el("dialog", { "aria-label": title, onclose: () => give(null) }, form);
     form.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
@@ -50,11 +62,23 @@ function field(label, input, hint = "") {
 
 /* The card of the session that was opened, or null. */
 export function askNew({ text = "", cwd = "", agent = "" } = {}) {
-  const agents = el("select", { name: "agent", required: true, autofocus: !text }, el("option", { value: agent || "scripted" }, agent || "scripted"));
+  const agents = el(
+    "select",
+    { name: "agent", required: true, autofocus: !text },
+    el("option", { value: agent || "scripted" }, agent || "scripted"),
+  );
   get("agents").then(
     (answer) => {
       const chosen = agents.value;
-      agents.replaceChildren(...answer.agents.map((one) => el("option", { value: one.name }, one.harness || one.model !== one.name ? `${one.name} · ${one.harness || one.model}` : one.name)));
+      agents.replaceChildren(
+        ...answer.agents.map((one) =>
+          el(
+            "option",
+            { value: one.name },
+            one.harness || one.model !== one.name ? `${one.name} · ${one.harness || one.model}` : one.name,
+          ),
+        ),
+      );
       if (answer.agents.some((one) => one.name === chosen)) agents.value = chosen;
     },
     () => {},
@@ -62,8 +86,16 @@ export function askNew({ text = "", cwd = "", agent = "" } = {}) {
   const message = el("textarea", { name: "text", rows: 4, placeholder: "What is to be done", autofocus: text !== "" });
   message.value = text;
   const fields = [
-    el("div", { class: "pair" }, field("Agent", agents), field("Title", el("input", { name: "title", maxlength: 500, placeholder: "optional" }))),
-    field("Folder", el("input", { name: "cwd", value: cwd, placeholder: "the server's own", spellcheck: "false", class: "mono" })),
+    el(
+      "div",
+      { class: "pair" },
+      field("Agent", agents),
+      field("Title", el("input", { name: "title", maxlength: 500, placeholder: "optional" })),
+    ),
+    field(
+      "Folder",
+      el("input", { name: "cwd", value: cwd, placeholder: "the server's own", spellcheck: "false", class: "mono" }),
+    ),
     field("First message", message, "A line that begins with $ is run as a command."),
   ];
   return ask("New session", fields, "Start", (given) => post("sessions", given));
@@ -92,7 +124,28 @@ const KEYS = [
 ];
 
 export function showKeys() {
-  const rows = KEYS.map(([key, words]) => el("tr", {}, el("th", { scope: "row" }, key.split(" ").map((one) => (one === "or" ? " or " : el("kbd", {}, one)))), el("td", {}, words)));
-  const node = el("dialog", { "aria-label": "Keyboard" }, el("form", { method: "dialog" }, el("h2", {}, "Keyboard"), el("table", { class: "keys" }, el("tbody", {}, rows)), el("footer", {}, el("button", { class: "quiet", autofocus: true }, "Close"))));
+  const rows = KEYS.map(([key, words]) =>
+    el(
+      "tr",
+      {},
+      el(
+        "th",
+        { scope: "row" },
+        key.split(" ").map((one) => (one === "or" ? " or " : el("kbd", {}, one))),
+      ),
+      el("td", {}, words),
+    ),
+  );
+  const node = el(
+    "dialog",
+    { "aria-label": "Keyboard" },
+    el(
+      "form",
+      { method: "dialog" },
+      el("h2", {}, "Keyboard"),
+      el("table", { class: "keys" }, el("tbody", {}, rows)),
+      el("footer", {}, el("button", { class: "quiet", autofocus: true }, "Close")),
+    ),
+  );
   open(node);
 }

@@ -1,4 +1,4 @@
-/* Stop All: the button fills as trees end; below it the time, the rungs, every session, and at the end the sum receipt. */
+/* Stop All: the button fills as trees end; below it time, rungs, every session, and at the end the sum receipt. */
 
 import { isLive } from "./board.js";
 import { button, el, say, show } from "./dom.js";
@@ -51,7 +51,11 @@ export class Halt {
   begin() {
     this.clear();
     const { stops } = this.page;
-    this.ladder = new Ladder(stops.ladder, () => stops.press(ALL, { force: true }), () => stops.dismiss(ALL));
+    this.ladder = new Ladder(
+      stops.ladder,
+      () => stops.press(ALL, { force: true }),
+      () => stops.dismiss(ALL),
+    );
     this.list = el("ul", { class: "halting", "aria-label": "Sessions" });
     this.section.append(el("h2", {}, "Stop All"), this.ladder.node, this.list);
     show(this.section, true);
@@ -74,14 +78,23 @@ export class Halt {
     for (const id of stop.sessions) {
       const card = board.cards.get(id);
       if (!this.rows.has(id)) {
-        const row = el("li", {}, el("span", { class: "dot" }), el("span", { class: "what" }, card ? nameOf(card) : id), el("span", { class: "state" }));
+        const row = el(
+          "li",
+          {},
+          el("span", { class: "dot" }),
+          el("span", { class: "what" }, card ? nameOf(card) : id),
+          el("span", { class: "state" }),
+        );
         this.rows.set(id, row);
         this.list.append(row);
       }
       const row = this.rows.get(id);
       const over = !card || !isLive(card);
       row.dataset.state = !over ? "stopping" : card && !card.confirmed ? "unconfirmed" : "confirmed";
-      say(row.lastChild, over ? row.dataset.state : card.processes.length ? `${count(card.processes.length, "tree")} left` : "stopping");
+      say(
+        row.lastChild,
+        over ? row.dataset.state : card.processes.length ? `${count(card.processes.length, "tree")} left` : "stopping",
+      );
     }
   }
 
@@ -98,7 +111,11 @@ export class Halt {
       notices.announce(`Stop All failed: ${stop.fault}`);
     } else {
       const { receipt, confirmed } = stop.over;
-      const sum = receiptPanel({ ...receipt, confirmed }, stop.sessions.size ? count(stop.sessions.size, "session") : "", LISTED);
+      const sum = receiptPanel(
+        { ...receipt, confirmed },
+        stop.sessions.size ? count(stop.sessions.size, "session") : "",
+        LISTED,
+      );
       this.section.append(el("header", {}, head, close), sum);
       notices.announce(`Stop All: ${stop.over.sentence || (confirmed ? "confirmed" : "unconfirmed")}`);
     }

@@ -3,7 +3,7 @@
 import { button, el, say, show } from "./dom.js";
 import { receiptPanel } from "./receipt.js";
 import { ALL } from "./stops.js";
-import { seconds } from "./words.js";
+import { tenths } from "./words.js";
 
 const GUARD = 500; // milliseconds before Force can be pressed: the second half of a double click is not meant
 
@@ -22,7 +22,12 @@ export class Ladder {
     this.giveUp = button("Give up", ongiveup, { class: "quiet", hidden: true });
     this.pieces = STEPS.map(([name, word]) => {
       const fill = el("span", { class: "fill" });
-      const piece = el("span", { class: "rung", data: { rung: name } }, fill, el("span", { class: "name" }, `${word} ≤ ${limits[name]} s`));
+      const piece = el(
+        "span",
+        { class: "rung", data: { rung: name } },
+        fill,
+        el("span", { class: "name" }, `${word} ≤ ${limits[name]} s`),
+      );
       piece.style.flexGrow = String(Math.max(1.4, limits[name]));
       return { name, fill, piece };
     });
@@ -30,14 +35,18 @@ export class Ladder {
       "div",
       { class: "ladder" },
       el("p", {}, this.words, this.time, el("span", { class: "push" }), this.giveUp, this.force),
-      el("div", { class: "rungs", "aria-hidden": "true" }, this.pieces.map((one) => one.piece)),
+      el(
+        "div",
+        { class: "rungs", "aria-hidden": "true" },
+        this.pieces.map((one) => one.piece),
+      ),
     );
   }
 
   /* `past` in seconds since the press. */
   draw(words, past, { forced = false, cut = "" } = {}) {
     say(this.words, cut ? `${cut} The stop is asked for again as soon as the server is there.` : words);
-    say(this.time, seconds(Math.max(0.01, Math.floor(past * 10) / 10)).replace(/(\.\d)\d/, "$1"));
+    say(this.time, tenths(past));
     this.force.disabled = forced || past * 1000 < GUARD;
     say(this.force, forced ? "Forced" : "Force");
     show(this.giveUp, cut !== "");
@@ -65,11 +74,19 @@ export class StopStrip {
     const stop = this.stops.of(this.id);
     const card = this.board.cards.get(this.id);
     if (stop?.over) return this.result(stop);
-    const past = stop ? (performance.now() - stop.since) / 1000 : card?.state === "stopping" ? Date.now() / 1000 - card.changed : -1;
+    const past = stop
+      ? (performance.now() - stop.since) / 1000
+      : card?.state === "stopping"
+        ? Date.now() / 1000 - card.changed
+        : -1;
     if (past < 0 || (!stop && this.stops.underway(ALL))) return this.clear();
     if (this.ladder === null) {
       this.clear();
-      this.ladder = new Ladder(this.stops.ladder, () => this.stops.press(this.id, { force: true, reach: stop?.reach }), () => this.stops.dismiss(this.id));
+      this.ladder = new Ladder(
+        this.stops.ladder,
+        () => this.stops.press(this.id, { force: true, reach: stop?.reach }),
+        () => this.stops.dismiss(this.id),
+      );
       this.node.append(this.ladder.node);
       show(this.node, true);
     }
@@ -83,7 +100,11 @@ export class StopStrip {
     this.shown = stop.over;
     const close = button("Dismiss", () => this.stops.dismiss(this.id), { class: "quiet" });
     if (stop.over.failed) this.node.append(el("p", { class: "wrong", role: "alert" }, stop.fault, " ", close));
-    else if (stop.over.receipt) this.node.append(receiptPanel(stop.over.receipt, stop.reach === "turn" ? "stop of the turn" : "stop of the session"), close);
+    else if (stop.over.receipt)
+      this.node.append(
+        receiptPanel(stop.over.receipt, stop.reach === "turn" ? "stop of the turn" : "stop of the session"),
+        close,
+      );
     show(this.node, this.node.childElementCount > 0);
     return false;
   }

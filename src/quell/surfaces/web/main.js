@@ -58,13 +58,16 @@ function connection({ live, bye, refused, offline }) {
       : offline
         ? "There is no network. Reconnecting when there is."
         : "The connection is lost. Reconnecting…";
-  saidLost = setTimeout(() => notices.banner("connection", words, { tone: "warn", actions: [now] }), refused || bye ? 0 : GRACE);
+  saidLost = setTimeout(
+    () => notices.banner("connection", words, { tone: "warn", actions: [now] }),
+    refused || bye ? 0 : GRACE,
+  );
 }
 
 board.onchange((ids) => {
   for (const id of ids) changed.add(id);
   stops.tidy();
-
+  stops.watch();
   soon(draw);
 });
 
@@ -110,8 +113,9 @@ function tell(ids) {
     if (!card) was.delete(id);
     else was.set(id, card.state);
     if (!card || before === undefined || before === card.state) continue;
+    const outcome = card.end === "stopped" ? `stopped, ${card.confirmed ? "confirmed" : "unconfirmed"}` : card.end;
     if (card.state === "asking") notices.announce(`${nameOf(card)} asks for approval`);
-    else if (card.state === "idle") notices.announce(`${nameOf(card)}: ${card.end}${card.end === "stopped" ? `, ${card.confirmed ? "confirmed" : "unconfirmed"}` : ""}`);
+    else if (card.state === "idle") notices.announce(`${nameOf(card)}: ${outcome}`);
   }
 }
 

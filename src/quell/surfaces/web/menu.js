@@ -3,7 +3,12 @@
 import { button, el, icon, SHAPES } from "./dom.js";
 
 export function menu(label, acts) {
-  const opener = button(icon(SHAPES.dots), () => set(list.hidden), { class: "bare", "aria-label": `${label}: more`, "aria-haspopup": "menu", "aria-expanded": "false" });
+  const opener = button(icon(SHAPES.dots), () => set(list.hidden), {
+    class: "bare",
+    "aria-label": `${label}: more`,
+    "aria-haspopup": "menu",
+    "aria-expanded": "false",
+  });
   const items = acts.map(([words, act, title, tone]) => {
     const chosen = () => {
       set(false);

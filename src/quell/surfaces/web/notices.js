@@ -1,4 +1,4 @@
-/* What a person must know: banners for a state that lasts, toasts for what went wrong once, words for a screen reader. */
+/* What a person must know: banners for a state that lasts, toasts for what happened once, words for a reader. */
 
 import { button, el } from "./dom.js";
 

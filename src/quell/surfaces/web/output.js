@@ -15,7 +15,11 @@ export class Output {
     this.more = button("", () => this.open(), { class: "more", hidden: true });
     this.low = true; // whoever reads has not scrolled up
     this.fresh = [];
-    this.pre = el("pre", { class: "output", tabindex: "0", "aria-label": "Output", onscroll: () => this.scrolled() }, this.tail);
+    this.pre = el(
+      "pre",
+      { class: "output", tabindex: "0", "aria-label": "Output", onscroll: () => this.scrolled() },
+      this.tail,
+    );
     this.node = el("div", { class: "outputs", hidden: true }, this.more, this.pre);
   }
 

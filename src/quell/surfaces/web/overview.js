@@ -18,9 +18,18 @@ export class Overview {
       return card ? nameOf(card) : id;
     };
     this.asks = el("ul", { class: "questions" });
-    this.asking = el("section", { "aria-labelledby": "asking", hidden: true }, el("h2", { id: "asking" }, "Waiting for you"), this.asks);
+    this.asking = el(
+      "section",
+      { "aria-labelledby": "asking", hidden: true },
+      el("h2", { id: "asking" }, "Waiting for you"),
+      this.asks,
+    );
     this.processes = new Processes("processes", "Nothing runs.", name);
-    this.slips = new Slips("receipts?limit=50", "Nothing was stopped yet. Each stop leaves a receipt here: what it found, and how that ended.", name);
+    this.slips = new Slips(
+      "receipts?limit=50",
+      "Nothing was stopped yet. Each stop leaves a receipt here: what it found, and how that ended.",
+      name,
+    );
     this.first = this.welcome();
     this.rest = el(
       "div",
@@ -41,16 +50,31 @@ export class Overview {
       "div",
       { class: "welcome" },
       el("h1", {}, "Stop means stop."),
-      el("p", { class: "lead" }, "Run agents here, and end them for certain: every process that they started, wherever it went. Try it:"),
+      el(
+        "p",
+        { class: "lead" },
+        "Run agents here, and end them for certain: every process that they started, wherever it went. Try it:",
+      ),
       el(
         "ol",
         {},
-        step("Start a session that leaves a tree behind, with one process that leaves its group:", el("code", { class: "try" }, TRY)),
+        step(
+          "Start a session that leaves a tree behind, with one process that leaves its group:",
+          el("code", { class: "try" }, TRY),
+        ),
         step("Press ", el("b", {}, "Stop"), ". The runtime asks, waits, kills, and then ", el("i", {}, "looks"), "."),
-        step("Read the receipt: ", el("strong", { class: "verdict", data: { confirmed: "yes" } }, "confirmed"), " means that the kernel said that nobody is left. Whoever is left is named, with its pid."),
+        step(
+          "Read the receipt: ",
+          el("strong", { class: "verdict", data: { confirmed: "yes" } }, "confirmed"),
+          " means that the kernel said that nobody is left. Whoever is left is named, with its pid.",
+        ),
       ),
       el("p", {}, start),
-      el("p", { class: "hint" }, "A line that begins with $ is run as a command by the offline agent; @scripted and some words starts a sub-agent. No key is needed."),
+      el(
+        "p",
+        { class: "hint" },
+        "The offline agent needs no key: a line that begins with $ is run as a command; @scripted asks a sub-agent.",
+      ),
     );
   }
 

@@ -37,17 +37,36 @@ export class Processes {
     return el(
       "li",
       {},
-      el("div", { class: "line" }, el("span", { class: "pid num" }, String(one.pid)), el("code", {}, command(one.argv)), one.background && el("span", { class: "tag" }, "background"), time),
+      el(
+        "div",
+        { class: "line" },
+        el("span", { class: "pid num" }, String(one.pid)),
+        el("code", {}, command(one.argv)),
+        one.background && el("span", { class: "tag" }, "background"),
+        time,
+      ),
       this.name && el("a", { class: "of", href: `#/s/${encodeURIComponent(one.session)}` }, this.name(one.session)),
       members.length > 0 &&
-        el("ul", {}, members.map((member) => el("li", { class: "line" }, el("span", { class: "pid num" }, String(member.pid)), el("code", {}, command(member.argv))))),
+        el(
+          "ul",
+          {},
+          members.map((member) =>
+            el(
+              "li",
+              { class: "line" },
+              el("span", { class: "pid num" }, String(member.pid)),
+              el("code", {}, command(member.argv)),
+            ),
+          ),
+        ),
     );
   }
 
   tick() {
     const now = Date.now() / 1000;
     for (const time of this.list.querySelectorAll("[data-since]")) say(time, span(now - time.dataset.since));
-    if (this.commands.length && this.node.checkVisibility() && !this.looking && Date.now() - this.last > PACE) this.look();
+    if (this.commands.length && this.node.checkVisibility() && !this.looking && Date.now() - this.last > PACE)
+      this.look();
   }
 
   async look() {

@@ -19,7 +19,9 @@ export class Queue {
     const waiting = queue.filter((one) => !one.parked);
     const parked = queue.filter((one) => one.parked);
     this.node.replaceChildren(
-      ...(parked.length ? [this.group(`${parked.length} parked`, "They wait until you release or discard them.", parked, open)] : []),
+      ...(parked.length
+        ? [this.group(`${parked.length} parked`, "They wait until you release or discard them.", parked, open)]
+        : []),
       ...(waiting.length ? [this.group(`${waiting.length} waiting`, "Answered in this order.", waiting, null)] : []),
     );
     show(this.node, queue.length > 0);
@@ -47,7 +49,12 @@ export class Queue {
             "li",
             {},
             el("span", { class: "text" }, one.text),
-            acts && button("Release", (event) => this.pick("release", [one.message], event), { class: "small", disabled: !open, title: open ? "" : "Admission is closed" }),
+            acts &&
+              button("Release", (event) => this.pick("release", [one.message], event), {
+                class: "small",
+                disabled: !open,
+                title: open ? "" : "Admission is closed",
+              }),
             acts && button("Discard", (event) => this.pick("discard", [one.message], event), { class: "small quiet" }),
           ),
         ),
@@ -60,7 +67,9 @@ export class Queue {
     pressed.disabled = true;
     try {
       const picked = await post(session(this.id, `/queue/${act}`), { messages });
-      this.notices.announce(`${count(picked.messages.length, "message")} ${act === "release" ? "released" : "discarded"}`);
+      this.notices.announce(
+        `${count(picked.messages.length, "message")} ${act === "release" ? "released" : "discarded"}`,
+      );
     } catch (fault) {
       this.notices.wrong(fault);
       pressed.disabled = false;

@@ -17,7 +17,11 @@ const PARTS = [
 const SHOWN = 8; // processes that are listed before the rest is folded
 
 export function verdict(confirmed) {
-  return el("strong", { class: "verdict", data: { confirmed: confirmed ? "yes" : "no" } }, confirmed ? "confirmed" : "unconfirmed");
+  return el(
+    "strong",
+    { class: "verdict", data: { confirmed: confirmed ? "yes" : "no" } },
+    confirmed ? "confirmed" : "unconfirmed",
+  );
 }
 
 /* One line: what a stop found. */
@@ -25,7 +29,11 @@ export function summary(receipt) {
   const survivors = listed(receipt.survivors).length;
   const processes = listed(receipt.processes).length;
   if (survivors) return `${count(survivors, "process survives", "processes survive")}`;
-  const left = PARTS.flatMap(([name, word]) => listed(receipt[name]).filter((one) => one.end === "alive").map(() => word));
+  const left = PARTS.flatMap(([name, word]) =>
+    listed(receipt[name])
+      .filter((one) => one.end === "alive")
+      .map(() => word),
+  );
   if (left.length) return `${count(left.length, left[0])} would not end`;
   if (!receipt.confirmed) return "what is left is not known";
   return processes ? `${count(processes, "process", "processes")} ended, nobody is left` : "nobody is left";
@@ -37,7 +45,11 @@ export function receiptPanel(receipt, words = "", shown = SHOWN) {
   const total = number(receipt.phases?.total);
   return el(
     "article",
-    { class: "receipt", data: { confirmed: confirmed ? "yes" : "no" }, "aria-label": `Receipt${words && `: ${words}`}` },
+    {
+      class: "receipt",
+      data: { confirmed: confirmed ? "yes" : "no" },
+      "aria-label": `Receipt${words && `: ${words}`}`,
+    },
     el(
       "header",
       {},
@@ -53,7 +65,10 @@ export function receiptPanel(receipt, words = "", shown = SHOWN) {
     el(
       "footer",
       {},
-      [receipt.reason && `reason: ${receipt.reason}`, receipt.rung && receipt.rung !== "none" && `contained by ${receipt.rung}`]
+      [
+        receipt.reason && `reason: ${receipt.reason}`,
+        receipt.rung && receipt.rung !== "none" && `contained by ${receipt.rung}`,
+      ]
         .filter(Boolean)
         .join(" · "),
     ),
@@ -68,7 +83,13 @@ function survivorsOf(receipt) {
     "ul",
     { class: "survivors", "aria-label": "Still alive" },
     survivors.map((pid) =>
-      el("li", {}, el("span", { class: "pid num" }, String(pid)), el("code", {}, command(listed(names.get(pid))) || "?"), el("span", { class: "end" }, "alive")),
+      el(
+        "li",
+        {},
+        el("span", { class: "pid num" }, String(pid)),
+        el("code", {}, command(listed(names.get(pid))) || "?"),
+        el("span", { class: "end" }, "alive"),
+      ),
     ),
   );
 }
@@ -77,7 +98,11 @@ function phasesOf(receipt) {
   const phases = receipt.phases ?? {};
   const known = PHASES.filter(([name]) => number(phases[name]) > 0);
   if (!known.length) return null;
-  const bar = el("div", { class: "phases", role: "img", "aria-label": known.map(([name, word]) => `${word} ${seconds(phases[name])}`).join(", ") });
+  const bar = el("div", {
+    class: "phases",
+    role: "img",
+    "aria-label": known.map(([name, word]) => `${word} ${seconds(phases[name])}`).join(", "),
+  });
   for (const [name, word] of known) {
     const piece = el("span", { data: { phase: name } }, `${word} ${seconds(phases[name])}`);
     piece.style.flexGrow = String(Math.max(0.12, phases[name] / Math.max(0.001, number(phases.total))));
@@ -115,7 +140,15 @@ function table(processes) {
   return el(
     "table",
     {},
-    el("thead", { class: "unseen" }, el("tr", {}, ["pid", "command", "end", "after"].map((word) => el("th", { scope: "col" }, word)))),
+    el(
+      "thead",
+      { class: "unseen" },
+      el(
+        "tr",
+        {},
+        ["pid", "command", "end", "after"].map((word) => el("th", { scope: "col" }, word)),
+      ),
+    ),
     el("tbody", {}, rows),
   );
 }
@@ -125,7 +158,13 @@ function partsOf(receipt, name, word) {
   if (!parts.length) return null;
   const alive = parts.filter((one) => one.end === "alive");
   const lines = parts.map((one) =>
-    el("li", { data: { alive: one.end === "alive" ? "yes" : "no" } }, el("span", {}, one.name), el("span", { class: "end" }, one.end), one.where && el("code", {}, one.where)),
+    el(
+      "li",
+      { data: { alive: one.end === "alive" ? "yes" : "no" } },
+      el("span", {}, one.name),
+      el("span", { class: "end" }, one.end),
+      one.where && el("code", {}, one.where),
+    ),
   );
   const said = alive.length ? `${count(parts.length, word)}, ${alive.length} alive` : count(parts.length, word);
   return el("details", { class: "parts", open: alive.length > 0 }, el("summary", {}, said), el("ul", {}, lines));

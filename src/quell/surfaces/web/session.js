@@ -34,12 +34,26 @@ export class SessionView {
     this.title = el("h1", { id: "title", tabindex: "-1" });
     this.state = el("span", { class: "state" });
     this.where = el("p", { class: "where" });
-    this.stop = button("Stop", () => page.stops.button(id), { class: "stop", title: "Ends everything of this session: turn, background commands, sub-agents" });
-    this.turnStop = button("Stop turn", () => page.stops.press(id, { reach: "turn" }), { class: "turn-stop", title: "Ends the turn; background commands live on (Esc)" });
+    this.stop = button("Stop", () => page.stops.button(id), {
+      class: "stop",
+      title: "Ends everything of this session: turn, background commands, sub-agents",
+    });
+    this.turnStop = button("Stop turn", () => page.stops.press(id, { reach: "turn" }), {
+      class: "turn-stop",
+      title: "Ends the turn; background commands live on (Esc)",
+    });
     this.turnStop.append(el("kbd", {}, "Esc"));
     this.facts = button("", () => this.toggleAside(), { class: "small facts", "aria-expanded": "false" });
-    this.scroller = el("div", { class: "scroller", tabindex: "0", "aria-label": "Conversation", onscroll: () => this.scrolled() });
-    this.observer = new IntersectionObserver((seen) => this.neared(seen), { root: this.scroller, rootMargin: "900px 0px" });
+    this.scroller = el("div", {
+      class: "scroller",
+      tabindex: "0",
+      "aria-label": "Conversation",
+      onscroll: () => this.scrolled(),
+    });
+    this.observer = new IntersectionObserver((seen) => this.neared(seen), {
+      root: this.scroller,
+      rootMargin: "900px 0px",
+    });
     this.works = new WeakMap();
     this.talk = new Talk(id, {
       notices: page.notices,
@@ -119,7 +133,7 @@ export class SessionView {
 
   async fold(events) {
     this.talk.node.hidden = true;
-    for (let at = 0; at < events.length; ) {
+    for (let at = 0; at < events.length;) {
       const until = performance.now() + SLICE;
       while (at < events.length && performance.now() < until) this.talk.take(events.slice(at, (at += 50)));
       if (at < events.length) await new Promise((go) => setTimeout(go, 0));
@@ -181,7 +195,11 @@ export class SessionView {
     for (const card of this.page.board.children(this.id)) {
       if (this.linked.has(card.id)) continue;
       const calls = [...this.talk.calls.values()].filter((one) => one.event.tool === "agent" && !one.linked);
-      const call = calls.find((one) => one.event.at <= card.opened + 0.01 && String(one.event.arguments?.text ?? "").startsWith(card.asked.slice(0, 40).replace(/…$/, "")));
+      const call = calls.find(
+        (one) =>
+          one.event.at <= card.opened + 0.01 &&
+          String(one.event.arguments?.text ?? "").startsWith(card.asked.slice(0, 40).replace(/…$/, "")),
+      );
       if (!call) continue;
       call.linked = true;
       call.child(card.id);

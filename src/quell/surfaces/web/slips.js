@@ -39,7 +39,8 @@ export class Slips {
       return this.known.get(slip.seq);
     });
     const there = [...this.list.children];
-    if (wanted.length !== there.length || wanted.some((one, index) => one !== there[index])) this.list.replaceChildren(...wanted);
+    if (wanted.length !== there.length || wanted.some((one, index) => one !== there[index]))
+      this.list.replaceChildren(...wanted);
     this.nothing.hidden = slips.length > 0;
   }
 
@@ -47,7 +48,13 @@ export class Slips {
     const receipt = { ...slip.receipt, confirmed: slip.confirmed };
     const whole = el("div");
     const fill = (event) => event.target.open && !whole.childElementCount && whole.append(receiptPanel(receipt));
-    const what = this.name ? (slip.session ? this.name(slip.session) : "Stop All") : slip.reach === "turn" ? "turn" : "session";
+    const what = this.name
+      ? slip.session
+        ? this.name(slip.session)
+        : "Stop All"
+      : slip.reach === "turn"
+        ? "turn"
+        : "session";
     return el(
       "li",
       {},
@@ -60,7 +67,11 @@ export class Slips {
           verdict(slip.confirmed),
           el("span", { class: "what" }, what),
           el("span", { class: "found" }, summary(receipt)),
-          el("span", { class: "num when", title: moment(slip.at) }, `${seconds(receipt.phases?.total ?? 0)} · ${ago(slip.at)}`),
+          el(
+            "span",
+            { class: "num when", title: moment(slip.at) },
+            `${seconds(receipt.phases?.total ?? 0)} · ${ago(slip.at)}`,
+          ),
         ),
         whole,
       ),

@@ -1,7 +1,7 @@
 /* The stops that were pressed here, each from the press to its receipt.
 
-A stop is a request of its own and needs no stream: its receipt is in the answer. A press is carried out once the server
-is reached, however often the network is cut; where the answer got lost, the receipt is found in the list of receipts. */
+A stop is a request of its own and needs no stream: its receipt is in the answer. A press is carried out once the
+server is reached, however often the network is cut; where the answer got lost, the receipt is looked up. */
 
 import { get, session, urgent } from "./api.js";
 import { isLive } from "./board.js";
@@ -101,7 +101,11 @@ export class Stops {
     this.watching = false;
     if (this.all.has(ALL) || (!slip && !going)) return;
     const stop = this.begin(ALL, "all");
-    Object.assign(stop, { from: since, carried: true, since: performance.now() - Math.max(0, Date.now() - since * 1000) });
+    Object.assign(stop, {
+      from: since,
+      carried: true,
+      since: performance.now() - Math.max(0, Date.now() - since * 1000),
+    });
     if (slip) this.settle(stop, answerOf(slip));
     else this.await(stop);
   }

@@ -1,4 +1,4 @@
-/* One WebSocket for the tab: it comes back by itself, goes on after the last event that was seen, and misses nothing. */
+/* One WebSocket for the tab: it comes back by itself, goes on after the last event seen, and misses nothing. */
 
 import { get } from "./api.js";
 

@@ -1,10 +1,10 @@
 /* A conversation: a fold over its events, each put where it belongs as it comes; what is there is never made again. */
 
 import { Call } from "./calls.js";
-import { button, el, say, show } from "./dom.js";
+import { button, el, say } from "./dom.js";
 import { markdown } from "./html.js";
 import { receiptPanel, summary, verdict } from "./receipt.js";
-import { clock, command, count, moment, seconds, span } from "./words.js";
+import { because, clock, command, count, moment, seconds, span } from "./words.js";
 
 export class Talk {
   /* `near(node, work)` calls the work once when the node comes near the screen. */
@@ -66,7 +66,11 @@ export class Talk {
   }
 
   halt(event) {
-    const head = el("p", { class: "note", title: moment(event.at) }, `${event.force ? "Forced stop" : "Stop"} of the ${event.reach ?? "turn"} asked for${event.reason ? `: ${event.reason}` : ""}`);
+    const head = el(
+      "p",
+      { class: "note", title: moment(event.at) },
+      `${event.force ? "Forced stop" : "Stop"} of the ${event.reach ?? "turn"} asked for${because(event.reason)}`,
+    );
     const node = el("section", { class: "halted" }, head);
     this.halts.set(event.seq, node);
     this.put(event, node);
@@ -91,8 +95,19 @@ class Turn {
     this.answers = new Map(); // by the model's request
     this.thoughts = new Map();
     this.body = el("div", { class: "steps" });
-    this.foot = el("p", { class: "foot" }, el("span", { class: "working" }, "working"), (this.time = el("span", { class: "num" })));
-    this.node = el("section", { class: "turn", "aria-label": `Turn ${event.turn}` }, message && said(message), this.body, this.foot);
+    this.foot = el(
+      "p",
+      { class: "foot" },
+      el("span", { class: "working" }, "working"),
+      (this.time = el("span", { class: "num" })),
+    );
+    this.node = el(
+      "section",
+      { class: "turn", "aria-label": `Turn ${event.turn}` },
+      message && said(message),
+      this.body,
+      this.foot,
+    );
   }
 
   /* Text of the answer while it comes, for one request to the model. */
@@ -132,7 +147,9 @@ class Turn {
     if (!thought) {
       thought = document.createTextNode("");
       this.thoughts.set(request, thought);
-      this.body.append(el("details", { class: "thought" }, el("summary", {}, words), el("div", { class: "thinking" }, thought)));
+      this.body.append(
+        el("details", { class: "thought" }, el("summary", {}, words), el("div", { class: "thinking" }, thought)),
+      );
     }
     thought.appendData(text);
   }
@@ -146,15 +163,19 @@ class Turn {
     const facts = [
       seconds(Math.max(0.01, event.at - this.event.at)),
       event.steps > 1 && count(event.steps, "step"),
-      usage.input + usage.output > 0 && `${(usage.input ?? 0).toLocaleString("en")} → ${(usage.output ?? 0).toLocaleString("en")} tokens`,
+      usage.input + usage.output > 0 &&
+        `${(usage.input ?? 0).toLocaleString("en")} → ${(usage.output ?? 0).toLocaleString("en")} tokens`,
       usage.cost > 0 && `$${usage.cost.toFixed(4)}`,
       clock(event.at),
     ];
     const bad = event.end !== "completed";
     this.foot.replaceChildren(
-      bad ? el("span", { class: "outcome", data: { end: event.end } }, event.end, event.reason ? `: ${event.reason}` : "") : "",
+      bad ? el("span", { class: "outcome", data: { end: event.end } }, event.end, because(event.reason)) : "",
       el("span", { class: "facts num" }, facts.filter(Boolean).join(" · ")),
-      button("Fork here", () => this.talk.fork(event.seq), { class: "bare", "aria-label": `Fork after turn ${event.turn}` }),
+      button("Fork here", () => this.talk.fork(event.seq), {
+        class: "bare",
+        "aria-label": `Fork after turn ${event.turn}`,
+      }),
     );
     this.node.dataset.end = event.end;
     for (const block of this.answers.values()) delete block.node.dataset.live;
@@ -162,7 +183,12 @@ class Turn {
 }
 
 function said(message) {
-  return el("div", { class: "said", title: moment(message.at) }, el("span", { class: "who" }, "You"), el("p", {}, message.text ?? ""));
+  return el(
+    "div",
+    { class: "said", title: moment(message.at) },
+    el("span", { class: "who" }, "You"),
+    el("p", {}, message.text ?? ""),
+  );
 }
 
 const KINDS = {
@@ -222,27 +248,43 @@ const KINDS = {
     one.pid.dataset.end = event.end ?? "gone";
     one.pid.title = `${command(one.event.argv ?? [])}\n${event.end ?? "gone"}`;
     talk.processes.delete(event.cause);
-    if (one.event.background) talk.note({ ...event, turn: 0 }, `Background command ${event.pid} ended: ${event.end ?? "gone"}`);
+    if (one.event.background)
+      talk.note({ ...event, turn: 0 }, `Background command ${event.pid} ended: ${event.end ?? "gone"}`);
   },
-  "queue.parked": (talk, event) => talk.note(event, `${count((event.messages ?? []).length, "waiting message")} parked${event.reason ? `: ${event.reason}` : ""}`),
+  "queue.parked": (talk, event) =>
+    talk.note(event, `${count((event.messages ?? []).length, "waiting message")} parked${because(event.reason)}`),
   "queue.released": (talk, event) => talk.note(event, `${count((event.messages ?? []).length, "message")} released`),
   "queue.discarded": (talk, event) => {
     for (const seq of event.messages ?? []) talk.messages.delete(seq);
-    talk.note(event, `${count((event.messages ?? []).length, "message")} discarded${event.reason ? `: ${event.reason}` : ""}`);
+    talk.note(event, `${count((event.messages ?? []).length, "message")} discarded${because(event.reason)}`);
   },
   "stop.requested": (talk, event) => talk.halt(event),
   "stop.receipt": (talk, event) => talk.receipt(event),
   "session.forked": (talk, event) => {
     talk.messages.clear();
-    talk.node.append(el("p", { class: "note rule" }, "Forked from ", el("a", { href: `#/s/${encodeURIComponent(event.origin ?? "")}` }, event.origin ?? "?")));
+    talk.node.append(
+      el(
+        "p",
+        { class: "note rule" },
+        "Forked from ",
+        el("a", { href: `#/s/${encodeURIComponent(event.origin ?? "")}` }, event.origin ?? "?"),
+      ),
+    );
   },
   "session.compacted": (talk, event) =>
-    talk.put(event, el("details", { class: "thought" }, el("summary", {}, "What came before was summed up"), el("div", { class: "thinking" }, event.summary ?? ""))),
-  "session.closed": (talk, event) => talk.note(event, `Closed${event.reason ? `: ${event.reason}` : ""}`),
+    talk.put(
+      event,
+      el(
+        "details",
+        { class: "thought" },
+        el("summary", {}, "What came before was summed up"),
+        el("div", { class: "thinking" }, event.summary ?? ""),
+      ),
+    ),
+  "session.closed": (talk, event) => talk.note(event, `Closed${because(event.reason)}`),
   "harness.starting": (talk, event) => talk.note(event, `${event.harness || "The harness"} is started`),
-  "harness.ended": (talk, event) => talk.note(event, `The harness ended${event.reason ? `: ${event.reason}` : ""}`),
+  "harness.ended": (talk, event) => talk.note(event, `The harness ended${because(event.reason)}`),
   "memory.stored": (talk, event) => talk.note(event, `Remembered: ${event.text ?? ""}`),
   "runtime.error": (talk, event) => talk.note(event, event.error ?? "", "wrong"),
   "plugin.error": (talk, event) => talk.note(event, `${event.plugin}: ${event.error}`, "wrong"),
 };
-

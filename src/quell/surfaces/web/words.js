@@ -17,6 +17,9 @@ export function span(value) {
   return `${Math.floor(whole / 86400)} d ${Math.floor((whole % 86400) / 3600)} h`;
 }
 
+/* For what is over in a moment. */
+export const tenths = (value) => (value < 60 ? `${(Math.floor(value * 10) / 10).toFixed(1)} s` : span(value));
+
 export function ago(at) {
   const past = Date.now() / 1000 - at;
   if (past < 5) return "now";
@@ -57,3 +60,6 @@ export function folder(path) {
 export function nameOf(card) {
   return card.title || card.asked.split("\n")[0].slice(0, 80) || `session ${card.id}`;
 }
+
+/* For the end of a sentence: why, if that is known. */
+export const because = (reason) => (reason ? `: ${reason}` : "");
