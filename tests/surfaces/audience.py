@@ -239,7 +239,7 @@ def frame(payload: bytes, opcode: int = 1) -> bytes:
     return head + (b"" if size < 126 else struct.pack("!H", size)) + bytes(4) + payload
 
 
-SSE = ("/api/v1/events?board=1", "/api/v1/events?after=0&session=s1")
+SSE = ("/api/v1/events?board=1", "/api/v1/events?after=0")
 FIRST_WORDS = (
     b"",
     frame(b'{"board":true}'),

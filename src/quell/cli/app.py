@@ -57,7 +57,8 @@ def run(words: Sequence[str], mask: Collection[int]) -> int:
         code = build(wanted).main(
             args=list(words), prog_name="quell", complete_var=COMPLETE, standalone_mode=False, obj=list(mask)
         )
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed at the start
+            sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
         complain("interrupted")
