@@ -234,6 +234,7 @@ async def record(rt: Kernel, session: quell.Session) -> None:
     await journal.flushed()
     assert [one.seq for one in await journal.read(after=written.seq - 1, session=session.id)] == [written.seq]
     assert [one.seq for one in await journal.page(written.seq - 1, written.seq, session.id)] == [written.seq]
+    assert [one.seq for one in await journal.rows(written.seq - 1, written.seq, session.id)] == [written.seq]
 
 
 async def follow(rt: Kernel, session: quell.Session) -> None:
@@ -276,6 +277,8 @@ SCENARIOS: dict[str, Scenario] = {
     "Runtime.resume": of_session(resume),
     "Runtime.sessions": of_runtime(lambda rt: rt.sessions()),
     "Runtime.delete Session.delete": of_session(lambda _, session: session.delete(), POLITE),
+    "Runtime.restart Session.restart": of_session(lambda _, session: session.restart(), POLITE),
+    "Runtime.serve": of_runtime(lambda rt: rt.serve()),
     "Runtime.stop_all": of_session(lambda rt, _: stop_all(rt), STUBBORN),
     "Session.stop turn": of_session(lambda _, session: session.stop(reach="turn"), STUBBORN),
     "Session.stop session": of_session(lambda _, session: session.stop(), STUBBORN),
@@ -287,7 +290,9 @@ SCENARIOS: dict[str, Scenario] = {
     "Session.close Session.settled": of_session(lambda _, session: session.close(), POLITE),
     "Session.export": of_session(lambda _, session: session.export("markdown")),
     "Runtime.follow": of_session(follow),
-    "Journal.record Journal.committed Journal.seen_to Journal.flushed Journal.read Journal.page": of_session(record),
+    "Journal.record Journal.committed Journal.seen_to Journal.flushed Journal.read Journal.page Journal.rows": of_session(
+        record
+    ),
     "Plugins.load": of_runtime(lambda rt: rt.plugins.load(Busy())),
     "Plugins.unload": unload,
 }

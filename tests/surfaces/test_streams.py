@@ -507,6 +507,43 @@ def test_streams_end_with_a_reason_within_a_second_when_the_server_stops(run: Ru
     run(body)
 
 
+def test_last_words_that_nobody_reads_do_not_keep_a_connection(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H39."""
+    monkeypatch.setattr(outboxes, "ENTRIES", 10)
+    monkeypatch.setattr(clients, "LINGER", 0.05)
+
+    class Wire:
+        """A connection whose buffer has room and whose client reads nothing."""
+
+        def __init__(self) -> None:
+            self.sent: list[dict[str, Any]] = []
+            self.aborted = False
+
+        def abort(self) -> None:
+            self.aborted = True
+
+        async def send(self, message: Any) -> None:
+            self.sent.append(message)
+
+        async def receive(self) -> Any:
+            await until(lambda: self.aborted)
+            return {"type": "http.disconnect"}
+
+    async def body(house: House) -> None:
+        house.log.open("s1")
+        wire = Wire()
+        scope = {"query_string": b"", "headers": [], "extensions": {"quell": {"transport": wire}}}
+        hub = streams.Hub(house.feed, house.feed.board, house.log.read_rows)
+        following = asyncio.create_task(streams.sse(hub)(scope, wire.receive, wire.send))
+        assert await until(lambda: len(house.feed) == 1)
+        house.log.say(*(said(0) for _ in range(20)))
+        await following
+        assert b"event: cut" in wire.sent[-2]["body"] and wire.sent[-1]["more_body"] is False and not wire.aborted
+        assert await until(lambda: wire.aborted)
+
+    run(body)
+
+
 @BOTH
 def test_a_connection_that_is_cut_while_nothing_is_sent_ends_without_a_complaint(run: Run, kind: str) -> None:
     async def body(house: House) -> None:

@@ -18,6 +18,7 @@ from tests.web.visit import Visit
 
 FLAGS = """--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking
 --disable-component-update --disable-sync --disable-features=SpareRendererForSitePerProcess""".split()
+NAMES = ("chromium", "chromium-browser", "google-chrome")
 BOUND = 15_000  # milliseconds for what a page is expected to show
 COMPOSED = Path(__file__).with_name("composed.py")
 
@@ -40,7 +41,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def chromium() -> Iterator[Browser]:
     expect.set_options(timeout=BOUND)
     with sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=shutil.which("chromium") or "/usr/bin/chromium", args=FLAGS)
+        found = [path for name in NAMES if (path := shutil.which(name))]
+        assert found, f"these tests need a browser: none of {', '.join(NAMES)} is installed"
+        browser = play.chromium.launch(executable_path=found[0], args=FLAGS)
         yield browser
         browser.close()
 
@@ -55,7 +58,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         server = Served(tmp_path / name, *args, script=script)
         running.append(server)
         server.__enter__()
-        server.configure(term=term)
+        server.configure(ask=1.0, term=term)
         return server
 
     yield start

@@ -1,6 +1,5 @@
 """What a person does with a session on the page, and sees of it: what the server has, and nothing else."""
 
-import json
 import re
 from pathlib import Path
 
@@ -149,16 +148,20 @@ def test_what_the_server_refuses_is_said_in_its_own_words(serve: Serve, visit: O
     expect(one.talk).to_contain_text("You said: there again")
 
 
-def test_the_page_lists_what_the_api_lists(serve: Serve, visit: Open) -> None:
-    """H36: a page that comes late, one that was there all the time, and the API say the same."""
+def test_every_page_has_what_the_api_has(serve: Serve, visit: Open) -> None:
+    """H36: one that comes late and one that was there all the time list the same, and show the same conversation."""
     server = serve()
     early = visit(server)
-    for n in range(5):
+    for n in range(4):
         server.session(f"$ echo {n}", title=f"session {n}")
+    lines = server.session("$ for n in $(seq 1 40); do echo line $n; sleep 0.02; done", title="lines")
     late = visit(server)
-    expect(late.page.locator("article.card")).to_have_count(5)
-    listed = [card["id"] for card in server.client.get("sessions")["sessions"]]
     for one in (early, late):
         expect(one.page.locator("article.card")).to_have_count(5)
         links = one.page.locator("a.name").evaluate_all("links => links.map(one => one.hash.slice(4))")
-        assert sorted(links) == sorted(listed), json.dumps(links)
+        assert sorted(links) == sorted(card["id"] for card in server.client.get("sessions")["sessions"])
+        one.open(lines)
+    for one in (early, late):
+        expect(one.talk.locator(".turn")).to_have_attribute("data-end", "completed")
+        one.talk.get_by_role("button", name="Show all").click()
+        expect(one.talk.locator(".output")).to_have_text("\n".join(f"line {n}" for n in range(1, 41)) + "\n")

@@ -79,17 +79,3 @@ def test_a_server_that_stops_says_so_and_a_browser_that_is_not_let_in_is_told_ho
     one.page.goto(server.client.post("launches")["url"])
     expect(one.page.locator("#pulse")).to_have_text("idle")
     expect(one.page.locator(".banner")).to_have_count(0)
-
-
-def test_two_pages_see_the_same_stream(serve: Serve, visit: Open) -> None:
-    server = serve()
-    session = server.session("$ for n in $(seq 1 40); do echo line $n; sleep 0.02; done", title="Lines")
-    pages = [visit(server) for _ in range(2)]
-    for one in pages:
-        one.open(session)
-    for one in pages:
-        expect(one.talk.locator(".turn")).to_have_attribute("data-end", "completed")
-    wanted = logged(server.client.get("sessions", session, "history")["events"])
-    for one in pages:
-        one.talk.get_by_role("button", name="Show all").click()
-        assert shown(one) == wanted

@@ -18,7 +18,7 @@ from tests.web.trees import Tree
 from tests.web.visit import Visit
 
 LADDER = 8.0
-"""Seconds from a press until all must be gone: 2 s to ask, 0.6 s of grace, 2 s to kill, and a slow machine."""
+"""Seconds from a press until all must be gone: 1 s to ask, 0.6 s of grace, 2 s to kill, and a slow machine."""
 
 
 TITLES = ("Nightly build", "Web crawler", "Dev server")
@@ -61,7 +61,8 @@ def test_stop_all_ends_three_sessions_with_escapees(
     one.say("And then run the tests.")
     expect(one.page).to_have_title("(3) Dev server – Quell")
     assert all(tree.whole for tree in trees)
-    expect(one.page.locator(".aside .trees ul li").first).to_be_visible()
+    expect(one.talk.locator(".output")).to_contain_text("[8/8]")
+    expect(one.page.locator(".aside .trees ul li", has_text="sleep 600")).to_have_count(4)
     (pictures / "page-desktop.png").write_bytes(one.page.screenshot())
     phone = visit(server, viewport={"width": 390, "height": 844}, is_mobile=True, has_touch=True)
     expect(phone.page.locator("article.card")).to_have_count(3)
@@ -223,7 +224,7 @@ def test_stop_all_finds_a_connection_free_while_many_stops_wait(
     serve: Serve, visit: Open, folder: Path, trees: list[Tree]
 ) -> None:
     """A browser has six connections to a server, and a stop with its grace holds one of them."""
-    server = serve(term=4.0)
+    server = serve(term=8.0)
     one = visit(server)
     stubborn = [server.session("$ trap '' TERM; sleep 600", title=f"stubborn {n}") for n in range(8)]
     start_all(one, folder, trees)
@@ -232,9 +233,7 @@ def test_stop_all_finds_a_connection_free_while_many_stops_wait(
     for n in range(len(stubborn)):
         one.stop(f"stubborn {n}")
     one.stop_all()
-    began = time.monotonic()
-    wait_for(lambda: not server.client.get("state")["admission"]["open"], "Stop All is heard", 2.0)
-    assert time.monotonic() - began < 2.0
+    wait_for(lambda: not server.client.get("state")["admission"]["open"], "Stop All is heard", 3.0)
     one.halt.get_by_role("button", name="Force").click()
     for tree in trees:
         tree.gone(LADDER)

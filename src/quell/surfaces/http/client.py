@@ -180,7 +180,7 @@ class Client:
         else:
             await self._tell("bye", {"type": "bye", "reason": self._feed.ended})
             await self.farewell(1001, self._feed.ended)
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None:  # closed or not: what was written may never be read
             self._loop.call_later(BYE_LINGER if self._feed.ended else LINGER, self._transport.abort)
 
     # -- what it is told

@@ -105,7 +105,7 @@ function phasesOf(receipt) {
   });
   for (const [name, word] of known) {
     const piece = el("span", { data: { phase: name } }, `${word} ${seconds(phases[name])}`);
-    piece.style.flexGrow = String(Math.max(0.12, phases[name] / Math.max(0.001, number(phases.total))));
+    piece.style.flexGrow = String(100 * Math.max(0.12, phases[name] / Math.max(0.001, number(phases.total))));
     bar.append(piece);
   }
   return bar;
