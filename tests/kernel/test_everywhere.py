@@ -290,9 +290,8 @@ SCENARIOS: dict[str, Scenario] = {
     "Session.close Session.settled": of_session(lambda _, session: session.close(), POLITE),
     "Session.export": of_session(lambda _, session: session.export("markdown")),
     "Runtime.follow": of_session(follow),
-    "Journal.record Journal.committed Journal.seen_to Journal.flushed Journal.read Journal.page Journal.rows": of_session(
-        record
-    ),
+    "Journal.record Journal.committed Journal.seen_to Journal.flushed": of_session(record),
+    "Journal.read Journal.page Journal.rows": of_session(record),
     "Plugins.load": of_runtime(lambda rt: rt.plugins.load(Busy())),
     "Plugins.unload": unload,
 }
