@@ -4,14 +4,12 @@ import http.client
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -98,9 +96,9 @@ def stops(count: int) -> list[Line]:
         alone = [server.stop_and_go(ids[number % BUSY]) for number in range(count)]
         with server.followed(ids) as heard:
             time.sleep(2)
-            before, began = sum(heard), time.perf_counter()
+            before, began = heard(), time.perf_counter()
             among = [server.stop_and_go(ids[number % BUSY]) for number in range(count)]
-            rate = (sum(heard) - before) / (time.perf_counter() - began)
+            rate = (heard() - before) / (time.perf_counter() - began)
     what = f"stop (turn) by HTTP with {BUSY} busy sessions, p99 of {count}"
     crowd = f"{CLIENTS} clients following {EACH} each, {STALLED} of them stalled"
     return [
@@ -115,6 +113,7 @@ class Server:
 
     def __init__(self, port: int, token: str) -> None:
         self.port = port
+        self.token = token
         self._headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         self._line = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
 
@@ -136,28 +135,21 @@ class Server:
         return taken
 
     @contextmanager
-    def followed(self, ids: list[str]) -> Iterator[list[int]]:
-        """Clients that follow while the block runs: how many bytes each has read."""
-        heard = [0] * CLIENTS
-        with ExitStack() as exits:
-            for number in range(CLIENTS):
-                mine = [ids[(number * EACH + each) % len(ids)] for each in range(EACH)]
-                sock = exits.enter_context(socket.create_connection(("127.0.0.1", self.port)))
-                query = "&".join(f"session={one}" for one in mine)
-                lines_ = [f"GET /api/v1/events?{query} HTTP/1.1", f"Host: 127.0.0.1:{self.port}"]
-                lines_ += [f"Authorization: {self._headers['Authorization']}", "", ""]
-                sock.sendall("\r\n".join(lines_).encode())
-                if number >= STALLED:
-                    threading.Thread(target=listen, args=(sock, heard, number), daemon=True).start()
+    def followed(self, ids: list[str]) -> Iterator[Callable[[], int]]:
+        """Clients that follow while the block runs, in a process of their own: how many bytes they have read."""
+        command = [sys.executable, "-m", "bench.followers", str(self.port), self.token, str(CLIENTS), str(STALLED)]
+        with subprocess.Popen(
+            [*command, str(EACH), *ids], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        ) as crowd:
+            assert crowd.stdin is not None and crowd.stdout is not None
+            question, answer = crowd.stdin, crowd.stdout
+
+            def heard() -> int:
+                print(file=question)
+                return int(answer.readline())
+
             yield heard
-
-
-def listen(sock: socket.socket, heard: list[int], number: int) -> None:
-    try:
-        while data := sock.recv(1 << 16):
-            heard[number] += len(data)
-    except OSError:
-        return
+            question.close()
 
 
 @contextmanager

@@ -5,6 +5,8 @@ import socket
 from typing import Any
 
 import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
 
 from quell.surfaces.http import protocol
 from quell.surfaces.http.protocol import HEAD_BYTES, Door
@@ -76,3 +78,29 @@ def test_answers_are_not_held_back_by_the_kernel() -> None:
     """asyncio turns Nagle's algorithm off only for sockets that say that they are TCP: else an answer takes 40 ms."""
     with listen_tcp(LOOPBACK, 0) as sock:
         assert sock.proto == socket.IPPROTO_TCP
+
+
+def test_text_that_is_none_is_the_clients_mistake_and_no_error_of_ours(caplog: pytest.LogCaptureFixture) -> None:
+    heard: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "websocket.accept"})
+        heard.append(await receive())
+        await send({"type": "websocket.close", "code": 1008})
+
+    async def main() -> None:
+        door = Door(listen_tcp(LOOPBACK, 0), app)
+        await door.open()
+        async with connect(f"ws://{LOOPBACK}:{door._sock.getsockname()[1]}/") as client:
+            await client.send(b"\xff\xfe", text=True)
+            with pytest.raises(ConnectionClosed):
+                await client.recv()
+        door.shut()
+        while door.connections() or door.tasks:  # noqa: ASYNC110  nobody tells
+            await asyncio.sleep(0.01)
+
+    with caplog.at_level("DEBUG"):
+        asyncio.run(main())
+    assert heard[0]["bytes"] == b"\xff\xfe"
+    assert [one for one in caplog.records if one.levelname == "ERROR"] == []
