@@ -1,4 +1,4 @@
-"""`python -m bench.followers PORT TOKEN CLIENTS STALLED EACH ID…`: clients that follow; a line asks how much they read."""
+"""`python -m bench.followers PORT TOKEN CLIENTS STALLED EACH ID…`: they follow; a line asks how much they have read."""
 
 import selectors
 import socket
