@@ -218,10 +218,10 @@ class Server:
         if self._options.address:
             self._voice.complain(f"careful: {self._options.address} is open to its network, and nothing is encrypted")
         opened = self._options.browser and await asyncio.get_running_loop().run_in_executor(None, open_page_at, link)
+        _log.info("serves at %s", self._url)
         self._voice.say(f"Quell serves at {self._url}")
         self._voice.say(f"  {'opened' if opened else 'open'} {link}")
         self._voice.say("  (that link works once; quell open makes another; Ctrl+C or quell down stops everything)")
-        _log.info("serves at %s", self._url)
 
     # -- stop
 
