@@ -140,13 +140,20 @@ script()
 
 
 def test_down_stops_everything_while_the_loop_is_blocked(folder: Path) -> None:
-    """H25: the trees end before whatever blocks does."""
-    with Served(folder, script=BLOCKED.format(seconds=3)) as server:
+    """H25: the trees end before whatever blocks does, and so do the streams."""
+    with Served(folder, script=BLOCKED.format(seconds=6)) as server:
         server.configure(ask=0.1)
         pid = server.busy()
         wait_for(lambda: server.client.get("health")["status"] == "blocked", "the loop is blocked")
-        with subprocess.Popen([QUELL, "down", "--state", folder]) as waiting:
+        with (
+            socket.create_connection(("127.0.0.1", server.port), BOUND) as stream,
+            subprocess.Popen([QUELL, "down", "--state", folder]) as waiting,
+        ):
+            head = f"Host: 127.0.0.1:{server.port}\r\nAuthorization: Bearer {server.token}\r\n"
+            stream.sendall(f"GET /api/v1/events HTTP/1.1\r\n{head}\r\n".encode())
             wait_for(lambda: not Path(f"/proc/{pid}").exists(), "the command is gone", 2.0)
+            while stream.recv(1 << 16):
+                pass
             assert waiting.poll() is None and server.process.poll() is None
             assert waiting.wait(BOUND) == server.ends()
         assert left_in(folder) == set()

@@ -57,6 +57,7 @@ class Ending(threading.Thread):
         self._loop: asyncio.AbstractEventLoop | None = None
         self._told: Callable[[Asked], None] | None = None
         self._folder = ""
+        self._goodbye: Callable[[str], None] = lambda reason: None
         self._over = False
         self.start()
 
@@ -69,9 +70,9 @@ class Ending(threading.Thread):
             for asked in self.asked:
                 loop.call_soon_threadsafe(self._tell, asked)
 
-    def serve(self, folder: str) -> None:
-        """There is a supervisor now, which can be asked around the loop."""
-        self._folder = folder
+    def serve(self, folder: str, goodbye: Callable[[str], None]) -> None:
+        """There is a supervisor now, which can be asked around the loop. `goodbye` is for streams, from any thread."""
+        self._folder, self._goodbye = folder, goodbye
 
     def ask(self, reason: str, force: bool) -> None:
         """From any thread."""
@@ -143,6 +144,7 @@ class Ending(threading.Thread):
         """By the supervisor's thread, which ends every process whatever the loop does."""
         from ..supervise.control import ask_stop
 
+        self._goodbye(asked.reason)
         try:
             said = ask_stop(self._folder, reason=asked.reason, force=asked.force).sentence()
         except QuellError as error:

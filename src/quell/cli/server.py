@@ -174,7 +174,7 @@ class Server:
             if where := self._served():
                 raise StateInUseError(where) from None
             raise
-        self._ending.serve(self.folder)
+        self._ending.serve(self.folder, self._say_goodbye)
         allow_files()  # now: the zygote is there, so that commands have the limit that the user has
         Errand(asyncio.get_running_loop(), self._watch(runtime))
         self._logs.write(runtime.redaction)
@@ -249,8 +249,7 @@ class Server:
         slow = asyncio.get_running_loop().call_later(SLOW, self._say_slow, asked.reason)
         receipt: Receipt | None = None
         try:
-            if self._front is not None:
-                self._front.finish(f"the server stops ({asked.reason})")
+            self._say_goodbye(asked.reason)
             if self._serves:
                 served.remove(self.folder, served.SERVED)  # while the directory is ours
             if self._runtime is not None:
@@ -260,6 +259,11 @@ class Server:
                 await self._front.stop()
             slow.cancel()
         return self._conclude(asked, receipt) if self._serves else OURS
+
+    def _say_goodbye(self, reason: str) -> None:
+        """From any thread: streams end now, whatever the kernel's loop does."""
+        if self._front is not None:
+            self._front.finish(f"the server stops ({reason})")
 
     def _say_slow(self, reason: str) -> None:
         self._voice.complain(f"stopping ({reason}) …; once more forces it")
