@@ -264,6 +264,8 @@ def test_a_stop_has_its_receipt_while_a_handler_blocks_the_kernels_loop(
     assert len(asked) == 1 and asked[0].reason == "by hand" and asked[0].source == "user"
     [receipt] = [one for one in stage.receipts() if one.request == asked[0].seq]
     assert receipt.confirmed
+    seen = [one["pid"] for one in receipt.receipt["processes"]]
+    assert len(seen) == len(set(seen)), "each is on the sum once"
     mine = [one for one in stage.of(StopRequested) if one.session and one.reason == "by hand"]
     assert len(mine) == 1 or reach == "all", "recorded once"
     assert {one.end for one in stage.of(TurnEnded) if one.reason == "by hand"} == {"stopped"}

@@ -55,6 +55,7 @@ class Halt:
 
 def total(reason: str, receipts: Sequence[Receipt]) -> Receipt:
     """The sum of many: confirmed if all are; each phase as long as the longest."""
+    receipts = list({id(one): one for one in receipts}.values())  # one stop around the loop may have ended several
     seen: dict[str, Any] = {
         name: [vars(one) for receipt in receipts for one in getattr(receipt, name)] for name in ("processes", *PARTS)
     }
