@@ -341,3 +341,21 @@ def test_what_was_asked_for_is_what_is_done_though_somebody_changes_it(stage: St
     stage.play(main)
     (ended,) = stage.of(ToolEnded)
     assert len(ended.result) < 1_100_000 and "characters left out" in ended.result
+
+
+def test_an_end_of_the_runtime_that_is_begun_again_after_an_interrupt_is_told_of_once(stage: Stage) -> None:
+    async def main() -> None:
+        async with stage.runtime() as rt:
+            again = [True]
+            settled = rt.host.settled
+
+            async def interrupted() -> None:
+                if again.pop() if again else False:
+                    raise KeyboardInterrupt
+                await settled()
+
+            rt.host.settled = interrupted  # type: ignore[method-assign]  # a second Ctrl+C, in this very step
+
+    with pytest.raises(KeyboardInterrupt):
+        stage.run(main)
+    assert stage.kinds().count("runtime.stopping") == 1

@@ -111,6 +111,7 @@ class Runtime:
         self._host: Host | None = None
         self._started: Fact[None] | None = None
         self._ended: Fact[Receipt] | None = None
+        self._stopping: RuntimeStopping | None = None
         self._ready = False
 
     # -- sessions
@@ -341,8 +342,10 @@ class Runtime:
         receipts: list[Receipt] = []
         if self._host is not None and self._journal is not None:
             self._host.closing = True
-            cause = self._journal.emit(RuntimeStopping(reason=reason)).seq if self._ready else 0
-            stops = self._host.begin_stops(reason, grace, force, cause)
+            self._stopping = said = self._stopping or RuntimeStopping(reason=reason)
+            if self._ready and not said.seq:  # else it was said, and this is begun again
+                self._journal.emit(said)
+            stops = self._host.begin_stops(reason, grace, force, said.seq)
             receipts += [await one.wait() for one in stops]
             await self._host.settled()
             for session in list(self._host.live.values()):

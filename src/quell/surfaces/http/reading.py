@@ -52,6 +52,7 @@ LOOK = 1.5
 BEAT = 0.5
 """Seconds for the kernel's loop to show that it turns."""
 MASK = "***"
+"""In the place of a value. Wider than what is taken out of events: here nothing is lost but a value that is shown."""
 SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH|COOKIE|PRIVATE|SIGNATURE|DSN", re.IGNORECASE)
 """In the name of a variable: what it holds is not shown."""
 
