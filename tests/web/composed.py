@@ -30,6 +30,6 @@ class Composed(home.Runtime):
         super().__init__(**given, plugins=[Blocker()])
 
 
-home.Runtime = Composed  # type: ignore[misc]
 if __name__ == "__main__":
+    home.Runtime = Composed  # type: ignore[misc]  # in this program only
     sys.exit(main(sys.argv[1:]))
