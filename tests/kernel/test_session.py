@@ -51,6 +51,20 @@ def test_messages_sent_while_it_is_busy_are_answered_in_order_one_turn_each(stag
     stage.play(main)
 
 
+def test_who_has_seen_the_last_event_finds_the_session_ready_for_the_next_message(stage: Stage) -> None:
+    """Else a stop right after the next `send` parks it, instead of ending its turn."""
+    stage.model.will(*[[Text("answer")]] * 20)
+
+    async def main(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        for n in range(20):
+            async for _ in session.send(f"message {n}"):
+                pass
+            assert session.state == "idle"
+
+    stage.play(main)
+
+
 def test_letting_go_of_the_events_cancels_nothing(stage: Stage) -> None:
     """H20: a client that closes its tab has not pressed Stop."""
     gate = stage.waiting()

@@ -74,7 +74,7 @@ def test_no_secret_is_shown_with_the_configuration(stage: Stage) -> None:
             "SERVICE_TOKEN": "***",
             "db_password": "***",
             "AWS_ACCESS_KEY_ID": "***",
-            "EDITOR": "vi",
+            "EDITOR": "***",
         }
         assert canary not in (await house.call("GET", "/agents")).text
 

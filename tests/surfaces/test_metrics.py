@@ -30,10 +30,12 @@ from quell.surfaces.http.board import Board
 from quell.surfaces.http.metrics import number, text
 
 
-@dataclass(frozen=True)
+@dataclass
 class Streams:
-    clients: int = 3
     cuts: int = 2
+
+    def __len__(self) -> int:
+        return 3
 
 
 @dataclass(frozen=True)

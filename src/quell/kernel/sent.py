@@ -82,8 +82,11 @@ class Course:
             gone = isinstance(event, SessionClosed | SessionDeleted) and not self._turn
             over = gone or (isinstance(event, QueueDiscarded) and queued)
             waits = isinstance(event, QueueParked) and queued and self._sent.parked
-            if waits or over or (mine and isinstance(event, TurnEnded)):
+            ended = bool(mine) and isinstance(event, TurnEnded)
+            if waits or over or ended:
                 self._tail.close()
+            if ended and self._sent.turn is not None:
+                await self._sent.turn.over.wait()  # who has seen the end finds the session ready for the next message
             if mine or queued or over:
                 return event
         raise StopAsyncIteration

@@ -73,6 +73,7 @@ class Feed:
         self._cards_at = 0.0
         self._admission = board.admission()
         self._admission_seq = 0
+        self._expected: dict[asyncio.Future[None], int] = {}  # who waits for an event to be on the board
         self._snapshot: tuple[int, bytes] = -1, b""
         self._cards: tuple[int, int, bytes | None] = -1, -1, None
 
@@ -99,6 +100,8 @@ class Feed:
                 for outbox in outboxes:
                     outbox.put(event, body)
                     touched[outbox] = None
+        for future in [one for one, seq in self._expected.items() if seq <= self.last and not one.done()]:
+            future.set_result(None)
         for outbox in touched:
             if outbox.urgent:
                 outbox.wake()
@@ -110,6 +113,16 @@ class Feed:
         if self._of_board and self._cards_timer is None:
             due = max(0.0, self._cards_at + CARDS_PACE - loop.time())
             self._cards_timer = loop.call_later(due, self._deal)
+
+    async def reach(self, seq: int, bound: float) -> None:
+        """Until that event is on the board, or for so many seconds."""
+        if self.last < seq:
+            future = asyncio.get_running_loop().create_future()
+            self._expected[future] = seq
+            try:
+                await asyncio.wait([future], timeout=bound)
+            finally:
+                del self._expected[future]
 
     def _show(self, event: Event) -> None:
         try:

@@ -21,14 +21,11 @@ Sample = tuple[str, Labels, float]
 
 
 class StreamFacts(Protocol):
-    @property
-    def clients(self) -> int:
-        """Clients that follow now."""
-        ...
+    cuts: int
+    """Clients that were cut off because they were too slow."""
 
-    @property
-    def cuts(self) -> int:
-        """Clients that were cut off because they were too slow."""
+    def __len__(self) -> int:
+        """Clients that follow now."""
         ...
 
 
@@ -49,7 +46,7 @@ def text(board: Board, streams: StreamFacts, info: ServerFacts) -> str:
             *_of_counts(board.counts),
             one("quell_admission_open", "gauge", "Whether new work is let in.", board.admission().open),
             one("quell_events_total", "counter", "Events of the log, by the number of the last.", board.seq),
-            one("quell_stream_clients", "gauge", "Clients that follow events now.", streams.clients),
+            one("quell_stream_clients", "gauge", "Clients that follow events now.", len(streams)),
             one("quell_stream_cuts_total", "counter", "Clients that were too slow and were cut off.", streams.cuts),
             family("quell_build_info", "gauge", "The version that runs.", [("", {"version": info.version}, 1)]),
             one("process_start_time_seconds", "gauge", "When the server was started, since 1970.", info.started),

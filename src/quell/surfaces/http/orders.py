@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...errors import QuellError
 from ...events import ApprovalAsked
+from ...kernel.session import Session
 from ...supervise import Receipt
 from .asking import Asked
 from .faults import RefusedError
@@ -110,22 +112,17 @@ class Orders(Reading):
         return await self.parts.order(run)
 
     async def release(self, asked: Asked) -> Picked:
-        id_ = self.board.resolve(asked.session)
-        wish: Pick = asked.body
-
-        async def run(rt: Runtime) -> Picked:
-            picked = (await rt.resume(id_)).release(wish.messages)
-            await rt.host.journal.flushed()
-            return Picked(picked)
-
-        return await self.parts.order(run)
+        return await self._pick(asked, Session.release)
 
     async def discard(self, asked: Asked) -> Picked:
+        return await self._pick(asked, Session.discard)
+
+    async def _pick(self, asked: Asked, act: Callable[[Session, list[int] | None], list[int]]) -> Picked:
         id_ = self.board.resolve(asked.session)
         wish: Pick = asked.body
 
         async def run(rt: Runtime) -> Picked:
-            picked = (await rt.resume(id_)).discard(wish.messages)
+            picked = act(await rt.resume(id_), wish.messages)
             await rt.host.journal.flushed()
             return Picked(picked)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 CATCH_UP = 2.0
 """Seconds for the board to see what an order led to: it is behind by a commit, or the log is broken."""
-_LOOK = 0.002
 
 
 @dataclass(frozen=True)
@@ -57,7 +55,4 @@ class Parts:
 
     async def seen(self, seq: int, bound: float = CATCH_UP) -> None:
         """Until the board is there, or a bound."""
-        clock = asyncio.get_running_loop().time
-        until = clock() + bound
-        while self.board.seq < seq and clock() < until:  # noqa: ASYNC110  the board tells nobody: it is a fold
-            await asyncio.sleep(_LOOK)
+        await self.feed.reach(seq, bound)

@@ -14,6 +14,7 @@ from ...config import Agent, Settings
 from ...events import DELTAS, ENDERS, SessionForked, StopReceipt, decode
 from ...kernel.export import to_markdown
 from ...kernel.journal import PAGE
+from ...kernel.redaction import MASK
 from . import metrics
 from .asking import Asked
 from .faults import RefusedError
@@ -44,17 +45,12 @@ if TYPE_CHECKING:
     from ...kernel.runtime import Runtime
     from ...ports import Row
     from ...supervise import Scope
-    from .feed import Feed
     from .parts import Parts
 
 LOOK = 1.5
 """Seconds for all trees together to be looked at; who has not answered by then is shown without what it started."""
 BEAT = 0.5
 """Seconds for the kernel's loop to show that it turns."""
-MASK = "***"
-"""In the place of a value. Wider than what is taken out of events: here nothing is lost but a value that is shown."""
-SECRET = re.compile(r"TOKEN|SECRET|PASSW|KEY|CREDENTIAL|AUTH|COOKIE|PRIVATE|SIGNATURE|DSN", re.IGNORECASE)
-"""In the name of a variable: what it holds is not shown."""
 
 
 class After(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -81,14 +77,6 @@ class Asker(msgspec.Struct):
     """What is needed of an event to tell whether a stream is over."""
 
     request: int = 0
-
-
-class Followers:
-    """Of the streams, in figures."""
-
-    def __init__(self, feed: Feed) -> None:
-        self.clients = len(feed)
-        self.cuts: int = feed.cuts
 
 
 class Reading:
@@ -139,7 +127,7 @@ class Reading:
         return self.bridge.redact(Config(self.parts.info.config_file, msgspec.structs.asdict(settings), agents))
 
     async def metrics(self, asked: Asked) -> Response:
-        text = metrics.text(self.board, Followers(self.parts.feed), self.parts.info)
+        text = metrics.text(self.board, self.parts.feed, self.parts.info)
         return Response(text, headers={"Content-Type": metrics.CONTENT_TYPE})
 
     async def render(self, asked: Asked) -> Rendered:
@@ -218,9 +206,8 @@ def view(agent: Agent) -> AgentView:
 
 
 def masked(agent: Agent) -> dict[str, Any]:
-    """As it is configured, but for what its commands are given under such a name."""
-    env = {name: MASK if value and SECRET.search(name) else value for name, value in agent.env.items()}
-    return {**msgspec.to_builtins(agent), "env": env}
+    """As it is configured; of what its commands are given, only the names."""
+    return {**msgspec.to_builtins(agent), "env": dict.fromkeys(agent.env, MASK)}
 
 
 async def conversation(rt: Runtime, id_: str, upto: int | None = None) -> list[Row]:
