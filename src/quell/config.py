@@ -22,6 +22,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0)]
 Variable = Annotated[str, msgspec.Meta(pattern=r"^[^=\0]+\Z", max_length=255)]
 Value = Annotated[str, msgspec.Meta(pattern=r"^[^\0]*\Z")]
 Policy = Literal["allow", "ask", "deny"]
+Effort = Literal["", "low", "medium", "high"]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -51,6 +52,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     seconds: Amount = 3600.0
     cost: Amount = 0.0
     """Dollars."""
+    answer: Count = 0
+    """Tokens of one answer of the model."""
     history: Count = 100_000
     """Tokens, roughly: a longer history is compacted before the model is asked."""
     depth: Count = 3
@@ -64,6 +67,7 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     name: str
     model: str = "scripted"
+    """`provider:model`, or a model's own name; empty takes the one that is asked for at the start."""
     harness: str = ""
     """A foreign agent in the place of model, strategy and tools."""
     strategy: str = "tools"
@@ -71,9 +75,13 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     memory: str = ""
     system: str = ""
     approval: dict[str, Policy] = {}
-    """By the name of a tool, `*` for all others. What is not named is asked."""
-    isolation: Literal["none"] = "none"
-    """Where its tools run: there is no sandbox yet."""
+    """By `tool`, by `tool(pattern)`, and `*` for all others. What nothing is said of is asked, but for reading."""
+    isolation: Literal["none", "bwrap"] = "none"
+    """Where its commands run: `bwrap` is a sandbox in which only the working directory can be written."""
+    network: bool = True
+    """In that sandbox."""
+    effort: Effort = ""
+    """How much the model is to think; empty is its own default."""
     limits: Limits = Limits()
     env: dict[Variable, Value] = {}
     """For its commands, besides the few variables that every command has. A sub-agent has its own agent's."""
@@ -84,8 +92,53 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         return f"Agent({', '.join(f'{name}={value!r}' for name, value in msgspec.structs.asdict(shown).items())})"
 
 
-SCRIPTED = Agent(name="scripted", approval={"*": "allow"})
-"""The offline default: it needs no key, and may use its tools."""
+class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Somebody who serves models over HTTP, under a name of yours: agents say `name:model`."""
+
+    name: str
+    kind: Literal["openai", "anthropic"] = "openai"
+    """What it speaks."""
+    base_url: str = ""
+    """Empty is that of the kind."""
+    key_env: str = ""
+    """The variable that holds the key; empty is that of the kind."""
+    api: Literal["", "responses", "chat"] = ""
+    """Of the kind openai: empty is `responses` for OpenAI itself and `chat` for any other address."""
+    context: Count = 0
+    """Tokens that its models can read, where that is known."""
+    price_input: Amount = 0.0
+    """Dollars for a million tokens."""
+    price_cached: Amount = 0.0
+    price_output: Amount = 0.0
+
+
+class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What `quell run` and `quell chat` take where they are not told."""
+
+    agent: str = ""
+    """Empty: `scripted`, or `assistant` where a model is named."""
+    model: str = ""
+    """For agents that name none of their own; `provider:model`."""
+
+
+FILES = ("read", "write", "edit", "glob", "grep")
+SCRIPTED = Agent(
+    name="scripted",
+    tools=("shell", "jobs", "agent", *FILES),
+    approval={"shell": "allow", "jobs": "allow", "agent": "allow"},
+)
+"""The offline default: it needs no key, and may use the shell."""
+ASSISTANT = Agent(
+    name="assistant",
+    model="",
+    tools=("shell", "jobs", "agent", *FILES, "remember", "recall"),
+    memory="sqlite",
+    system=(
+        "You are a careful engineer at work in the folder that the user chose. Look before you change anything, "
+        "use your tools rather than guess, and say briefly what you did and what came of it."
+    ),
+)
+"""For a model that is named: what is not reading is asked."""
 
 
 def fit(thing: object, kind: type[T]) -> T:

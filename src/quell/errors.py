@@ -16,6 +16,8 @@ QuellError
 ├── NotAnsweredError    the message was parked by a stop, or discarded
 ├── PluginRefusedError  the plugin cannot be loaded, removed or named so
 ├── StoreError          the log cannot be opened or written; the sentence says why, and the file is left as it is
+├── ModelError          raised by models: what went wrong, told to the person
+│   └── ContextFullError  the conversation is longer than the model can read
 └── ToolError           raised by tools: what went wrong, told to the model
 """
 
@@ -96,6 +98,14 @@ class PluginRefusedError(QuellError):
 
 class StoreError(QuellError):
     """Raised when events cannot be kept. What was acknowledged before is on disk."""
+
+
+class ModelError(QuellError):
+    """Raised by a model to say what went wrong. It does not count against the plugin."""
+
+
+class ContextFullError(ModelError):
+    """Raised by a model that was asked more than it can read. The history is made shorter, and it is asked again."""
 
 
 class ToolError(QuellError):

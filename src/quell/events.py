@@ -19,6 +19,7 @@ VERSION = 1
 EndCause = Literal["completed", "stopped", "failed", "interrupted", "limit"]
 Reach = Literal["turn", "session", "all"]
 Channel = Literal["text", "reasoning", "notice"]
+Extent = Literal["once", "session", "always"]
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind"):
@@ -161,6 +162,13 @@ class SessionForked(Event, frozen=True, tag="session.forked"):
     upto: int = 0
 
 
+class SessionConfigured(Event, frozen=True, tag="session.configured"):
+    """From here on these answer: the agent of that name, with that model."""
+
+    agent: str = ""
+    model: str = ""
+
+
 class SessionCompacted(Event, frozen=True, tag="session.compacted"):
     summary: str = ""
     upto: int = 0
@@ -192,9 +200,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
     input: int = 0
     output: int = 0
     cost: float = 0.0
+    cached: int = 0
+    """Of the input: what the provider had in its cache."""
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(self.input + other.input, self.output + other.output, self.cost + other.cost)
+        return Usage(
+            self.input + other.input, self.output + other.output, self.cost + other.cost, self.cached + other.cached
+        )
 
 
 class TurnEnded(Reply, frozen=True, tag="turn.ended"):
@@ -204,8 +216,18 @@ class TurnEnded(Reply, frozen=True, tag="turn.ended"):
     usage: Usage = Usage()
 
 
+class Image(msgspec.Struct, frozen=True):
+    """A picture that goes with a message."""
+
+    media: str
+    """`image/png`, say."""
+    data: str
+    """In base64."""
+
+
 class MessageUser(Event, frozen=True, tag="message.user"):
     text: str = ""
+    images: list[Image] = []
 
 
 class MessageDelta(Reply, frozen=True, tag="message.delta"):
@@ -249,6 +271,8 @@ class ModelAnswered(Reply, frozen=True, tag="model.answered"):
     text: str = ""
     calls: list[ToolCall] = []
     usage: Usage = Usage()
+    kept: dict[str, Any] = {}
+    """What the model wants back with this answer, by who can read it: signed reasoning, say."""
 
 
 class ModelFailed(Reply, frozen=True, tag="model.failed"):
@@ -304,6 +328,8 @@ class ApprovalAsked(Event, frozen=True, tag="approval.asked"):
 class ApprovalAnswered(Reply, frozen=True, tag="approval.answered"):
     allow: bool = False
     reason: str = ""
+    extent: Extent = "once"
+    """How far a yes goes: for the same tool with the same arguments, in this session or always."""
 
 
 class ApprovalWithdrawn(Reply, frozen=True, tag="approval.withdrawn"):

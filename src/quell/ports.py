@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import msgspec
 
-from .events import Event, ToolCall, Usage
+from .config import Effort
+from .events import Event, Image, ToolCall, Usage
 
 if TYPE_CHECKING:
     from .supervise import Process, Scope
@@ -37,6 +38,9 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""
     calls: list[ToolCall] = []
     results: list[ToolResult] = []
+    images: list[Image] = []
+    kept: dict[str, Any] = {}
+    """What a model asked to have back with this answer of its own (`Keep`)."""
 
 
 class ToolSpec(msgspec.Struct, frozen=True):
@@ -52,6 +56,13 @@ class Ask(msgspec.Struct, frozen=True):
 
     messages: list[Message]
     tools: list[ToolSpec] = []
+    model: str = ""
+    """What follows the colon where an agent names its model: `gpt-5` of `openai:gpt-5`."""
+    effort: Effort = ""
+    """How much it is to think; empty is its own default."""
+    longest: int = 0
+    """Tokens of the answer; 0 is its own default."""
+    session: str = ""
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -68,12 +79,28 @@ class Notice(msgspec.Struct, frozen=True):
     text: str
 
 
-Chunk = Text | Reasoning | Notice | ToolCall | Usage
+class Anew(msgspec.Struct, frozen=True):
+    """The answer begins again, and what was said of it so far is void; `text` tells the person why."""
+
+    text: str
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Comes back in `Message.kept[kind]` with this answer. `kind` is who can read it."""
+
+    kind: str
+    data: Any
+
+
+Chunk = Text | Reasoning | Notice | Anew | Keep | ToolCall | Usage
 
 
 class Model(Protocol):
     def answer(self, ask: Ask) -> AsyncIterator[Chunk]:
-        """Stream the answer. Closing the iterator must end it at once; what it raises fails the request."""
+        """Stream the answer. Closing the iterator must end it at once; what it raises fails the request.
+
+        ModelError is told to the person as it is; ContextFullError has the history made shorter first.
+        """
         ...
 
 
@@ -90,6 +117,8 @@ class Caller(Protocol):
     """What the agent's commands have in their environment, besides what a tool gives them."""
     scope: Scope
     """Of this call: ended with it."""
+    off_limits: Sequence[str]
+    """Folders and files that no tool reads or writes: Quell's own configuration, plugins and state."""
 
     def output(self, text: str) -> None:
         """Show what it does while it does it."""
@@ -167,10 +196,18 @@ class Strategy(Protocol):
 # -- memory, harnesses, surfaces
 
 
-class Memory(Protocol):
-    async def store(self, session: str, text: str) -> None: ...
+class Whose(msgspec.Struct, frozen=True):
+    """Who remembers."""
 
-    async def recall(self, session: str, query: str, limit: int) -> list[str]: ...
+    agent: str
+    session: str
+    cwd: str
+
+
+class Memory(Protocol):
+    async def store(self, whose: Whose, text: str) -> None: ...
+
+    async def recall(self, whose: Whose, query: str, limit: int) -> list[str]: ...
 
 
 class Hosted(Protocol):
@@ -212,6 +249,8 @@ class PluginContext(Protocol):
     name: str
     scope: Scope
     """The plugin's own: for its tasks, processes and connections."""
+    home: str
+    """The folder for what outlives a runtime and is shared with others of this user; empty where there is none."""
 
     def model(self, name: str, make: Callable[[], Model]) -> None:
         """`make` is called when the model is first used, in a thread: imports may be slow."""

@@ -36,6 +36,8 @@ class Runtime(Kernel):
         settings: Settings | None = None,
         contain: str = "auto",
         secrets: Iterable[str] = (),
+        home: str | os.PathLike[str] | None = None,
+        off_limits: Iterable[str] = (),
     ) -> None:
         super().__init__(
             Ports(store=SqliteStore, find=installed),
@@ -45,6 +47,8 @@ class Runtime(Kernel):
             settings=settings,
             contain=contain,
             secrets=secrets,
+            home=home,
+            off_limits=off_limits,
         )
 
 

@@ -9,7 +9,7 @@ import quell
 from quell.errors import NoSessionError, UsageError
 from quell.events import RuntimeReady
 from quell.kernel.runtime import Runtime
-from quell.ports import PluginContext
+from quell.ports import PluginContext, Whose
 
 from .cast import AT_ONCE, Stage
 
@@ -77,9 +77,9 @@ def test_an_agent_that_makes_no_sense_is_refused_before_anything_starts(stage: S
 
 def test_a_memory_that_hangs_fails_the_turn_when_its_time_is_over(stage: Stage) -> None:
     class Forgetful:
-        async def store(self, session: str, text: str) -> None: ...
+        async def store(self, whose: Whose, text: str) -> None: ...
 
-        async def recall(self, session: str, query: str, limit: int) -> list[str]:
+        async def recall(self, whose: Whose, query: str, limit: int) -> list[str]:
             await asyncio.get_running_loop().create_future()
             return []
 

@@ -29,7 +29,7 @@ from quell.events import (
 )
 from quell.kernel.redaction import MASK, Redaction
 from quell.kernel.runtime import Runtime
-from quell.ports import Ask, Caller, Chunk, PluginContext, Reasoning, Text
+from quell.ports import Ask, Caller, Chunk, PluginContext, Reasoning, Text, Whose
 from tests.supervise.loops import until
 
 from .cast import Stage, Troupe, call, idle
@@ -377,10 +377,10 @@ def test_memories_are_kept_and_recalled_without_secrets(stage: Stage, key: str) 
     kept: list[str] = []
 
     class Memory:
-        async def store(self, session: str, text: str) -> None:
+        async def store(self, whose: Whose, text: str) -> None:
             kept.append(text)
 
-        async def recall(self, session: str, query: str, limit: int) -> list[str]:
+        async def recall(self, whose: Whose, query: str, limit: int) -> list[str]:
             return [f"from before: {key}"]
 
     async def keep(_: Mapping[str, Any], caller: Caller) -> str:

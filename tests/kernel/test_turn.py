@@ -20,7 +20,7 @@ from quell.events import (
     TurnEnded,
 )
 from quell.kernel.runtime import Runtime
-from quell.ports import Ask, Caller, Chunk, Message, Notice, PluginContext, Reasoning, Text
+from quell.ports import Ask, Caller, Chunk, Message, Notice, PluginContext, Reasoning, Text, Whose
 from tests.supervise.conftest import alive
 from tests.supervise.loops import LOOPS
 from tests.supervise.owned import MakeLoop
@@ -428,9 +428,9 @@ def test_a_result_that_comes_after_the_turn_ended_changes_nothing(stage: Stage) 
 
 def test_memories_are_recalled_recorded_and_told_to_the_model(stage: Stage) -> None:
     class Planted:
-        async def store(self, session: str, text: str) -> None: ...
+        async def store(self, whose: Whose, text: str) -> None: ...
 
-        async def recall(self, session: str, query: str, limit: int) -> list[str]:
+        async def recall(self, whose: Whose, query: str, limit: int) -> list[str]:
             return [f"{query} was here before"]
 
     stage.parts.append(lambda ctx: ctx.memory("planted", Planted()))

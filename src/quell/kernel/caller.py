@@ -24,6 +24,7 @@ class Call:
         self.cwd = turn.session.cwd
         self.env: Mapping[str, str] = turn.session.agent.env
         self.scope = scope
+        self.off_limits: Sequence[str] = turn.session.host.off_limits
         self.heard: Callable[[], None] = lambda: None
         self._turn = turn
         self._request = request

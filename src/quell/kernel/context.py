@@ -28,9 +28,11 @@ class Context:
         emit: Callable[[Event], object],
         subscribe: Subscribe,
         serve: Callable[[Loaded], None],
+        home: str,
     ) -> None:
         self.name = held.name
         self.scope = held.scope
+        self.home = home
         self._held = held
         self._registry = registry
         self._emit = emit

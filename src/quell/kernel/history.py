@@ -5,10 +5,13 @@ Every call of a tool has exactly one result in it, whatever became of the call, 
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from ..events import (
     Event,
+    Image,
     MessageDone,
     MessageUser,
     ModelAnswered,
@@ -31,6 +34,7 @@ STOPPED = "stopped"
 """What a model is told of a call that has no result."""
 
 CHARACTERS_PER_TOKEN = 4
+IMAGE_TOKENS = 1500
 
 
 class Wish:
@@ -53,10 +57,19 @@ class Wish:
 class Entry:
     """What the user said, or one answer of a model with its calls. `last` is the last event that it is made of."""
 
-    def __init__(self, seq: int, text: str, wishes: list[Wish] | None = None) -> None:
+    def __init__(
+        self,
+        seq: int,
+        text: str,
+        wishes: list[Wish] | None = None,
+        images: list[Image] | None = None,
+        kept: dict[str, Any] | None = None,
+    ) -> None:
         self.last = seq
         self.text = text
         self.wishes = wishes
+        self.images = images or []
+        self.kept = kept or {}
 
     @property
     def waits(self) -> bool:
@@ -64,7 +77,8 @@ class Entry:
 
     @property
     def size(self) -> int:
-        return len(self.text) + sum(wish.size for wish in self.wishes or ())
+        words = len(self.text) + sum(wish.size for wish in self.wishes or ())
+        return words + len(self.images) * IMAGE_TOKENS * CHARACTERS_PER_TOKEN
 
     def wish(self, event: ToolRequested) -> Wish:
         """The one that is requested. A strategy may read calls out of the text, so that the answer itself has none."""
@@ -80,12 +94,12 @@ class Entry:
 
     def messages(self) -> list[Message]:
         if self.wishes is None:
-            return [Message("user", self.text)]
+            return [Message("user", self.text, images=self.images)]
         if self.wishes:
             calls = [wish.call for wish in self.wishes]
             results = [wish.outcome for wish in self.wishes]
-            return [Message("assistant", self.text, calls), Message("tool", results=results)]
-        return [Message("assistant", self.text)] if self.text else []
+            return [Message("assistant", self.text, calls, kept=self.kept), Message("tool", results=results)]
+        return [Message("assistant", self.text, kept=self.kept)] if self.text else []
 
 
 class History:
@@ -96,7 +110,7 @@ class History:
         self._entries: list[Entry] = []
         self._summary: str | None = None
         self._upto = 0
-        self._waiting: dict[int, str] = {}  # messages whose turn has not come
+        self._waiting: dict[int, MessageUser] = {}  # messages whose turn has not come
         self._summaries: set[int] = set()  # requests for one, which are no part of the conversation
         self._answer: Entry | None = None  # the latest of the turn that runs
         self._calls: dict[int, tuple[Entry, Wish]] = {}
@@ -119,20 +133,20 @@ class History:
         self.last_seq = event.seq
         match event:
             case MessageUser():
-                self._waiting[event.seq] = event.text
+                self._waiting[event.seq] = event
             case QueueDiscarded():
                 for seq in event.messages:
                     self._waiting.pop(seq, None)
             case TurnStarted():
                 self._break()
-                if (text := self._waiting.pop(event.cause, None)) is not None:
-                    self._entries.append(Entry(event.seq, text))
+                if (said := self._waiting.pop(event.cause, None)) is not None:
+                    self._entries.append(Entry(event.seq, said.text, images=said.images))
             case ModelRequested() if event.purpose == "compact":
                 self._summaries.add(event.seq)
             case ModelAnswered() | ModelFailed() if event.request in self._summaries:
                 self._summaries.discard(event.request)
             case ModelAnswered():
-                self._answered(event, event.text, event.calls)
+                self._answered(event, event.text, event.calls, event.kept)
             case ToolRequested():
                 answer = self._answer or self._answered(event, "", [])
                 self._calls[event.seq] = answer, answer.wish(event)
@@ -152,8 +166,8 @@ class History:
                 self._summary, self._upto = event.summary, event.upto
                 self._entries = [entry for entry in self._entries if self._stays(entry)]
 
-    def _answered(self, event: Event, text: str, calls: list[ToolCall]) -> Entry:
-        self._answer = Entry(event.seq, text, [Wish(call) for call in calls])
+    def _answered(self, event: Event, text: str, calls: list[ToolCall], kept: dict[str, Any] | None = None) -> Entry:
+        self._answer = Entry(event.seq, text, [Wish(call) for call in calls], kept=kept)
         self._entries.append(self._answer)
         return self._answer
 

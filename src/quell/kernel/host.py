@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..config import Agent, Settings, what_there_is
@@ -37,6 +37,7 @@ from .asked import folder, is_place, is_text
 from .ends import receipt_of
 from .halting import total
 from .leftovers import Queue
+from .registry import provider
 from .session import Session
 from .tail import Tail
 
@@ -65,7 +66,9 @@ class Host:
         agents: dict[str, Agent],
         spawn: Spawner,
         ids: Callable[[], str],
+        off_limits: Sequence[str],
     ) -> None:
+        self.off_limits = off_limits
         self.loop = loop
         self.journal = journal
         self.bus = bus
@@ -269,7 +272,9 @@ class Host:
             self.registry.harness(agent.harness)
             return agent
         self.registry.strategy(agent.strategy)
-        self.registry.need("model", agent.model)
+        if not agent.model:
+            raise UsageError(f"the agent {name} has no model: name one, as in openai:gpt-5 or scripted")
+        self.registry.need("model", provider(agent.model))
         for tool in agent.tools:
             self.registry.tool(tool)
         return agent

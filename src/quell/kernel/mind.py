@@ -19,9 +19,10 @@ from ..events import (
     Usage,
     plain,
 )
-from ..ports import Answer, Ask, Message, Model, Notice, Reasoning, Text, ToolSpec
+from ..ports import Anew, Answer, Ask, Keep, Message, Model, Notice, Reasoning, Text, ToolSpec
 from .chunks import Pace, closing
 from .history import CHARACTERS_PER_TOKEN
+from .registry import provider
 from .remembering import recall
 from .silence import Silence
 from .subscription import said
@@ -99,6 +100,17 @@ class Mind:
             return  # nothing cannot stand for a conversation: it stays as long as it is
         turn.emit(SessionCompacted, cause=self.answered, summary=answer.text, upto=upto)
 
+    def _wording(self, messages: list[Message], tools: list[ToolSpec]) -> Ask:
+        agent = self._turn.session.agent
+        return Ask(
+            messages,
+            tools,
+            model=agent.model.partition(":")[2],
+            effort=agent.effort,
+            longest=agent.limits.answer,
+            session=self._turn.session.id,
+        )
+
     async def _ask(
         self, messages: list[Message], tools: list[ToolSpec], speak: bool, purpose: Literal["answer", "compact"]
     ) -> Answer:
@@ -111,7 +123,7 @@ class Mind:
             await host.journal.committed(request)
             turn.pass_fence()  # and in this very step it begins
             with Silence(host.loop, host.settings.silent, heard.notice, "the model") as silence:
-                async with closing(self._model.answer(Ask(messages, tools))) as chunks:
+                async with closing(self._model.answer(self._wording(messages, tools))) as chunks:
                     async for chunk in chunks:
                         silence.broken()
                         heard.take(chunk)
@@ -121,10 +133,10 @@ class Mind:
         except (Exception, SystemExit) as error:  # a boundary: whatever a model raises, its request gets an end
             words = str(error) if isinstance(error, QuellError) else said(error)
             if not isinstance(error, QuellError):
-                host.plugins.failed(host.registry.owner("model", name), f"model {name}", error)
+                host.plugins.failed(host.registry.owner("model", provider(name)), f"model {name}", error)
             turn.emit(ModelFailed, request=request.seq, cause=request.seq, error=words)
             raise ModelFault(f"the model failed: {words}") from error
-        host.plugins.succeeded(host.registry.owner("model", name))
+        host.plugins.succeeded(host.registry.owner("model", provider(name)))
         turn.usage += heard.usage
         answer = Answer("".join(heard.text), heard.calls, heard.usage)
         self.answered = turn.emit(
@@ -135,6 +147,7 @@ class Mind:
             text=answer.text,
             calls=answer.calls,
             usage=answer.usage,
+            kept=heard.kept,
         ).seq
         return answer
 
@@ -146,6 +159,7 @@ class Heard:
         self.text: list[str] = []
         self.calls: list[ToolCall] = []
         self.usage = Usage()
+        self.kept: dict[str, Any] = {}
         self._turn = turn
         self._request = request.seq
         self._speak = speak
@@ -163,6 +177,13 @@ class Heard:
                 self._show(chunk.text, "reasoning")
             case Notice():
                 self.notice(chunk.text)
+            case Anew():
+                self.text.clear()
+                self.calls.clear()
+                self.kept.clear()
+                self.notice(chunk.text)
+            case Keep():
+                self.kept[chunk.kind] = plain(chunk.data)
             case ToolCall():
                 self.calls.append(tidy(chunk))
             case Usage():

@@ -95,8 +95,10 @@ class Plugins:
         emit: Callable[[Event], object],
         *,
         deadline: float = SETUP_LIMIT,
+        home: str = "",
     ) -> None:
         self._scope = scope
+        self._home = home
         self._registry = registry
         self._bus = bus
         self._emit = emit
@@ -190,7 +192,7 @@ class Plugins:
         if plugin.name != held.name:
             raise PluginRefusedError(f"its entry point is named {held.name}, and the plugin itself {plugin.name}")
         try:
-            result = plugin.setup(Context(held, self._registry, self._emit, self._subscribe, self._serve))
+            result = plugin.setup(Context(held, self._registry, self._emit, self._subscribe, self._serve, self._home))
             if inspect.isawaitable(result):
                 await result
         except SystemExit as error:

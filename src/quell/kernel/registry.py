@@ -94,6 +94,11 @@ class Making:
             made.tell(ended.result())
 
 
+def provider(model: str) -> str:
+    """Who serves it: `openai` of `openai:gpt-5`."""
+    return model.partition(":")[0]
+
+
 class Registry:
     def __init__(self, *, make_limit: float = MAKE_LIMIT) -> None:
         self._make_limit = make_limit
@@ -125,8 +130,8 @@ class Registry:
     # -- looking up: UsageError names the nearest and what there is
 
     async def model(self, name: str) -> Model:
-        """TimeoutError when it is not there in time; what its factory raises is raised here."""
-        making: Making = self.need("model", name).thing
+        """Of `provider:model`, the provider. TimeoutError when it is not there in time; what its factory raises too."""
+        making: Making = self.need("model", provider(name)).thing
         return await making.wait(self._make_limit)
 
     def tool(self, name: str) -> Tool:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import QuellError, ToolError
 from ..events import MemoryRecalled, MemoryStored
+from ..ports import Whose
 from .subscription import said
 
 if TYPE_CHECKING:
@@ -25,15 +26,20 @@ async def recall(turn: Turn, query: str, limit: int, cause: int) -> list[str]:
     """What it finds, recorded."""
     memory = _memory(turn)
     redact = turn.session.host.journal.redaction.text
-    found = [redact(str(one)) for one in await _call(turn, "recall", memory.recall(turn.session.id, query, limit))]
+    found = [redact(str(one)) for one in await _call(turn, "recall", memory.recall(_whose(turn), query, limit))]
     turn.emit(MemoryRecalled, cause=cause, query=query, found=found)
     return found
 
 
 async def remember(turn: Turn, text: str, cause: int) -> None:
     memory, text = _memory(turn), turn.session.host.journal.redaction.text(text)
-    await _call(turn, "store", memory.store(turn.session.id, text))
+    await _call(turn, "store", memory.store(_whose(turn), text))
     turn.emit(MemoryStored, cause=cause, text=text)
+
+
+def _whose(turn: Turn) -> Whose:
+    session = turn.session
+    return Whose(session.agent.name, session.id, session.cwd)
 
 
 def _memory(turn: Turn) -> Memory:

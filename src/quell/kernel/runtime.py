@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
-from ..config import SCRIPTED, Agent, Settings, fit, secrets_in, what_there_is
+from ..config import ASSISTANT, SCRIPTED, Agent, Settings, fit, secrets_in, usual_file, what_there_is
 from ..errors import QuellError, ScopeStoppedError, StoreError, UsageError
 from ..events import ConfigChanged, Event, RuntimeErrored, RuntimeReady, RuntimeStopped, RuntimeStopping
 from ..ports import Clock, Plugin, Spawner, Store
 from ..supervise import Ladder, Receipt, Scope, Supervisor
 from ..supervise.contain import order
 from ..supervise.errand import Errand, Fact, see_to
+from ..supervise.ledger import state_dir as usual_place
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
 from .archive import Info
@@ -78,7 +79,8 @@ class Ports:
 class Runtime:
     """`state_dir` is taken exclusively. `plugins` are loaded besides those that are found.
 
-    `secrets` never reach an event, nor do those that the environment and the agents' have, by their names.
+    `secrets` never reach an event, nor do those that the environment and the agents' have, by their names. Tools that
+    work on files keep away from `off_limits`, and from all that is Quell's own.
     """
 
     def __init__(
@@ -91,8 +93,14 @@ class Runtime:
         settings: Settings | None = None,
         contain: str = "auto",
         secrets: Iterable[str] = (),
+        home: str | os.PathLike[str] | None = None,
+        off_limits: Iterable[str] = (),
     ) -> None:
         self.state_dir = os.path.abspath(state_dir)
+        self.home: str = self.state_dir if home is None else os.path.abspath(home)
+        """For what is shared with other runtimes of this user: memories, and what is always allowed."""
+        own = [self.state_dir, self.home, usual_place(), os.path.dirname(usual_file(os.environ)), *off_limits]
+        self._off_limits = tuple(dict.fromkeys(os.path.realpath(one) for one in own))
         self.failed: StoreError | None = None
         """Why the log cannot be written any more. Everything was stopped then."""
         self._ports = ports
@@ -293,12 +301,13 @@ class Runtime:
             self._agents,
             ports.spawn,
             ports.ids,
+            self._off_limits,
         )
         await host.archive.make_good()
         self._go_on()
 
         self._plugins = host.plugins = Plugins(
-            supervisor.scope("plugins"), registry, bus, journal.emit, deadline=self._settings.plugin
+            supervisor.scope("plugins"), registry, bus, journal.emit, deadline=self._settings.plugin, home=self.home
         )
         found = await loop.run_in_executor(None, ports.find)
         self._go_on()
@@ -306,8 +315,10 @@ class Runtime:
         for one in self._given:
             self._go_on()
             await self._plugins.load(one)
-        tools = tuple(name for name in SCRIPTED.tools if registry.has("tool", name))
-        self._agents.setdefault(SCRIPTED.name, msgspec.structs.replace(SCRIPTED, tools=tools))
+        for agent in (SCRIPTED, ASSISTANT):
+            tools = tuple(name for name in agent.tools if registry.has("tool", name))
+            memory = agent.memory if registry.has("memory", agent.memory) else ""
+            self._agents.setdefault(agent.name, msgspec.structs.replace(agent, tools=tools, memory=memory))
 
         from .. import __version__
 
