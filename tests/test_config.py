@@ -5,8 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from quell.config import Agent, Limits, Settings, is_secret, load
+from quell.config import ASSISTANT, Agent, Defaults, Limits, Provider, Settings
+from quell.configfile import load
 from quell.errors import UsageError
+from quell.secrecy import is_secret
 
 KEY = "sk-canary-0123456789"
 
@@ -70,6 +72,60 @@ def test_settings_and_agents_are_read_from_the_file(tmp_path: Path) -> None:
     assert KEY not in repr(loaded.agents)
 
 
+def test_defaults_and_models_are_read_and_their_keys_are_known_to_be_secret(tmp_path: Path) -> None:
+    """The keys are in the environment, by the names that the file gives; a word that is everybody's is none."""
+    file = written(
+        tmp_path,
+        """
+        [defaults]
+        agent = "coder"
+        model = "local:llama3"
+
+        [models.local]
+        base_url = "http://127.0.0.1:11434/v1"
+        key_env = "LOCAL_THING"
+        context = 8192
+
+        [models.router]
+        kind = "anthropic"
+        key_env = "ROUTER"
+        api = "chat"
+        price_input = 1.5
+        price_cached = 0.1
+        price_output = 3
+
+        [agents.coder]
+        [agents.assistant.limits]
+        steps = 3
+        [agents.own]
+        model = "scripted"
+        """,
+    )
+    loaded = load(file, {"LOCAL_THING": KEY, "ROUTER": "password"})
+    assert loaded.defaults == Defaults(agent="coder", model="local:llama3")
+    assert loaded.providers == (
+        Provider(name="local", base_url="http://127.0.0.1:11434/v1", key_env="LOCAL_THING", context=8192),
+        Provider(
+            name="router",
+            kind="anthropic",
+            key_env="ROUTER",
+            api="chat",
+            price_input=1.5,
+            price_cached=0.1,
+            price_output=3.0,
+        ),
+    )
+    assert loaded.secrets == (KEY,)
+    coder, assistant, own = loaded.agents
+    assert (coder.model, own.model) == ("local:llama3", "scripted")
+    assert assistant == msgspec.structs.replace(ASSISTANT, limits=Limits(steps=3))
+    assert loaded.origins["defaults.model"] == loaded.origins["agents.assistant.limits.steps"] == "file"
+    over = load(file, {"QUELL_AGENT": "own", "QUELL_MODEL": " openai:gpt-5 "})
+    assert over.defaults == Defaults(agent="own", model="openai:gpt-5")
+    assert over.agents[0].model == "openai:gpt-5"
+    assert over.origins["defaults.model"] == "QUELL_MODEL"
+
+
 def test_the_usual_place_and_the_one_that_the_environment_names_are_looked_at(tmp_path: Path) -> None:
     home, xdg = tmp_path / "home", tmp_path / "xdg"
     for folder, seconds in ((home / ".config", 1), (xdg, 2)):
@@ -111,7 +167,7 @@ def test_every_setting_can_be_set_by_file_and_environment(tmp_path: Path) -> Non
     ("text", "sentence"),
     [
         ("[settings]\ntem = 1", "{file}: settings: there is no setting 'tem'; did you mean term? there are ask, "),
-        ("[setings]", "{file}: there is no table 'setings'; did you mean settings? there are settings, agents"),
+        ("[setings]", "{file}: there is no table 'setings'; did you mean settings? there are settings, defaults, "),
         ("settings = 1", "{file}: settings is a table, [settings], not 1"),
         ("[settings]\nterm = 'x'", "{file}: settings.term makes no sense: Expected `float`, got `str`"),
         ("[settings]\nterm = true", "{file}: settings.term makes no sense: Expected `float`, got `bool`"),
@@ -134,6 +190,34 @@ def test_every_setting_can_be_set_by_file_and_environment(tmp_path: Path) -> Non
         ("[agents.x.env]\n'A=B' = 'x'", "{file}: agents.x.env makes no sense: Expected `str` matching regex"),
         ('[agents.x.env]\nA = "\\u0000"', "{file}: agents.x.env makes no sense: Expected `str` matching regex"),
         ("[agents.x]\nisolation = 'vm'", "{file}: agents.x.isolation makes no sense: Invalid enum value 'vm'"),
+        (
+            "[agents.x.approval]\n'shell(' = 'ask'",
+            "{file}: agents.x.approval: the rule 'shell(' makes no sense: it is *,",
+        ),
+        (f"[agents.x]\nisolation = '{KEY}'", "{file}: agents.x.isolation makes no sense: Invalid enum value '…'"),
+        (
+            "[defaults]\nmodle = 'x'",
+            "{file}: defaults: there is no default 'modle'; did you mean model? there are agent",
+        ),
+        ("[defaults]\nmodel = 1", "{file}: defaults.model makes no sense: Expected `str`, got `int`"),
+        ("[models.x]\nurl = 'y'", "{file}: models.x: there is no key 'url'; there are kind, "),
+        (
+            "[models.x]\nbase_ulr = 'y'",
+            "{file}: models.x: there is no key 'base_ulr'; did you mean base_url? there are",
+        ),
+        ("[models.x]\nkind = 'other'", "{file}: models.x.kind makes no sense: Invalid enum value 'other'"),
+        ("[models.x]\nname = 'y'", "{file}: models.x: there is no key 'name'; "),
+        ("[models.X]", "{file}: models.X: a name of models is a small letter, "),
+        ("[models.'a:b']", "{file}: models.a:b: a name of models is a small letter, "),
+        ("[models.shell]", "{file}: models.shell: shell comes with Quell and is something else; choose another name"),
+        ("[models]\nx = 1", "{file}: models.x is a table, [models.x], not 1"),
+        (f"[models.x]\nkey = '{KEY}'", "{file}: models.x.key: a key does not belong into this file; put it into a var"),
+        (f"[models.x]\nAPI_KEY = '{KEY}'", "{file}: models.x.API_KEY: a key does not belong into this file; "),
+        (f"[models.x]\nkey_env = '{KEY}'", "{file}: models.x.key_env is the name of the variable that holds the key"),
+        (f"[models.x]\nbase_url = 'http://me:{KEY}@x/'", "{file}: models.x.base_url holds a name or a password: "),
+        ("[models.x]\nbase_url = 'x.org/v1'", "{file}: models.x.base_url is no address; it looks like https://"),
+        ("[models.x]\nbase_url = 'http://x:99999/'", "{file}: models.x.base_url is no address; it looks like https://"),
+        ("[models.x]\nprice_input = -1", "{file}: models.x.price_input makes no sense: Expected `float` >= 0.0"),
         ("[settings", "{file} is no TOML: "),
     ],
 )
@@ -143,6 +227,7 @@ def test_what_makes_no_sense_is_refused_with_the_file_and_the_key(tmp_path: Path
         load(file, {})
     assert str(refused.value).startswith(sentence.format(file=file))
     assert "\n" not in str(refused.value)
+    assert KEY not in str(refused.value)
 
 
 @pytest.mark.parametrize("value", ["x", "-1", "inf", "nan", "3 s"])

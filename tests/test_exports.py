@@ -13,7 +13,10 @@ PUBLIC = {
         " Process QuellError Receipt Runtime Scope ScopeStoppedError Session Settings SpawnError StateInUseError"
         " StoreError Supervisor ToolError UsageError __version__ allow ask_stop supervise"
     ),
-    "quell.testing": "Census Coverage Faults Leak LeakFound LogBroken cancel_everywhere census check_log tracking",
+    "quell.testing": (
+        "Calls Census Coverage Fails Faults Leak LeakFound LogBroken Malformed ModelRequest ModelServer Reply Says"
+        " Thinks cancel_everywhere census check_log tracking"
+    ),
 }
 
 

@@ -1,16 +1,16 @@
-"""Typed settings, each named once with its default, and the file that changes them.
+"""Typed settings, each named once with its default: of the runtime, of agents, of who serves models.
 
-They are read when used: a change acts on the next use. What the file says and makes no sense is refused, by its name.
+They are read when used: a change acts on the next use. The file that sets them is read by `configfile`.
 """
 
 from __future__ import annotations
 
-import math
+import functools
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -75,7 +75,10 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     memory: str = ""
     system: str = ""
     approval: dict[str, Policy] = {}
-    """By `tool`, by `tool(pattern)`, and `*` for all others. What nothing is said of is asked, but for reading."""
+    """By `tool`, by `tool(pattern)` or `tool(argument=pattern, …)`, and `*` for all others; see `rule`.
+
+    What nothing is said of is asked, but for reading in the working directory.
+    """
     isolation: Literal["none", "bwrap"] = "none"
     """Where its commands run: `bwrap` is a sandbox in which only the working directory can be written."""
     network: bool = True
@@ -85,6 +88,17 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limits: Limits = Limits()
     env: dict[Variable, Value] = {}
     """For its commands, besides the few variables that every command has. A sub-agent has its own agent's."""
+
+    def __post_init__(self) -> None:
+        """UsageError names a rule of approval that makes no sense. What has the wrong type is for `fit`."""
+        rules: object = self.approval
+        for key in rules if isinstance(rules, dict) else ():
+            try:
+                rule(str(key))
+            except ValueError as error:
+                raise UsageError(
+                    f"agent {self.name!r}: the rule {key!r} for approvals makes no sense: {error}"
+                ) from None
 
     def __repr__(self) -> str:
         """Without the environment, which may hold keys."""
@@ -119,6 +133,78 @@ class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Empty: `scripted`, or `assistant` where a model is named."""
     model: str = ""
     """For agents that name none of their own; `provider:model`."""
+
+
+# -- rules of approval
+
+STAR = "\0"
+"""What a wildcard is in a pattern that was read; a star that is meant is written as `\\*`."""
+
+_RULE = re.compile(r"([A-Za-z][A-Za-z0-9_.-]{0,63})(?:\((.*)\))?", re.DOTALL)
+_ARGUMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=")
+_FORMS = "it is *, tool, tool(pattern) or tool(argument=pattern, …)"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Of a tool, and of those of its calls that fit every pattern; the name `` is that of its principal argument."""
+
+    tool: str
+    patterns: tuple[tuple[str, str], ...] = ()
+
+
+@functools.lru_cache(maxsize=1000)
+def rule(key: str) -> Rule:
+    """What a key of `Agent.approval` means. ValueError says what is wrong with it.
+
+    A pattern is text in which `*` is a wildcard; a backslash takes the meaning from what follows it. What begins with
+    a word and `=` is of the argument of that name, and so is each that follows a comma in the same way.
+    """
+    found = _RULE.fullmatch(key) if STAR not in key else None
+    if key == "*":
+        return Rule("*")
+    if found is None:
+        raise ValueError(_FORMS)
+    tool, inside = found.groups()
+    if inside is None:
+        return Rule(tool)
+    if _ARGUMENT.match(inside) is None:
+        return Rule(tool, (("", _pattern(inside)),))
+    patterns: dict[str, str] = {}
+    for part in _parts(inside):
+        named = _ARGUMENT.match(part)
+        assert named is not None
+        if named[1] in patterns:
+            raise ValueError(f"{named[1]} is there twice")
+        patterns[named[1]] = _pattern(part[named.end() :])
+    return Rule(tool, tuple(patterns.items()))
+
+
+def _parts(inside: str) -> list[str]:
+    """Split at the commas that a word and `=` follow."""
+    cuts = [one.start() for one in re.finditer(r"(?<!\\),(?=\s*[A-Za-z_]\w*\s*=)", inside)]
+    return [inside[start:end] for start, end in zip([0, *(cut + 1 for cut in cuts)], [*cuts, None], strict=True)]
+
+
+def _pattern(text: str) -> str:
+    """With wildcards for its stars, and without its backslashes."""
+    read, depth, rest = [], 0, iter(text.strip())
+    for char in rest:
+        if char == "\\":
+            char = next(rest, "")
+            if not char:
+                raise ValueError("a backslash at its end takes the meaning from nothing")
+            read.append(char)
+            continue
+        depth += (char == "(") - (char == ")")
+        if depth < 0:
+            break
+        read.append(STAR if char == "*" else char)
+    if depth:
+        raise ValueError("a parenthesis has no other to it; a backslash before it makes it a character like any other")
+    if not read:
+        raise ValueError(f"its pattern is empty; {_FORMS}")
+    return "".join(read)
 
 
 FILES = ("read", "write", "edit", "glob", "grep")
@@ -161,151 +247,9 @@ def what_there_is(what: str, wanted: str, known: list[str]) -> str:
     return f"{hint}there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
 
 
-# -- secrets
-
-LEAST = 8
-"""Characters of a secret. A shorter one would be found in other words."""
-
-_SECRET = re.compile(
-    r"TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|(^|_)PASS($|_)|_PWD$|_PAT$"
-)
-_NOT_ITSELF = re.compile(r"_(FILE|PATH|DIR|SOCK|SOCKET|URL|URI|ENDPOINT|HOST|PORT|NAME|USER|TYPE|CMD|COMMAND)$")
-_NO_SECRETS = frozenset("changeme disabled localhost password passw0rd postgres required scripted undefined".split())
-
-
-def is_secret(name: str, value: str) -> bool:
-    """Whether a variable holds a secret, by its name: `GITHUB_TOKEN` does, `SSH_AUTH_SOCK` and `GPG_KEY` do not.
-
-    Nor does one that says where a secret is (`…_FILE`, `…_URL`, a path that is there), a short one, a number of
-    tokens, or a word that is everybody's: masking `postgres` would protect nothing and spoil every text with it.
-    """
-    upper, value = name.upper(), value.strip()
-    if _SECRET.search(upper) is None or _NOT_ITSELF.search(upper) is not None:
-        return False
-    if len(value) < LEAST or value.lower() in _NO_SECRETS or ("TOKENS" in upper and value.isdigit()):
-        return False
-    return not (value.startswith("/") and os.path.exists(value))
-
-
-def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets of an environment."""
-    return tuple(value.strip() for name, value in environ.items() if is_secret(name, value))
-
-
-# -- the file
-
-
-@dataclass(frozen=True)
-class Loaded:
-    """What a file and the environment say."""
-
-    settings: Settings
-    agents: tuple[Agent, ...]
-    file: str
-    """The one that was read; empty if there is none."""
-    secrets: tuple[str, ...]
-    """Of the environments of its agents."""
-    warnings: tuple[str, ...]
-
-
-def load(path: str | None, environ: Mapping[str, str]) -> Loaded:
-    """The file, or the one at the usual place if that is there, and over it `QUELL_<SETTING>` of the environment.
-
-    UsageError is one sentence with the file and the key.
-    """
-    file, text, is_open = _read(path, environ)
-    tables = _parsed(file, text)
-    _known(file, "table", tables, ["settings", "agents"])
-    settings = _converted(f"{file}: settings", "setting", _table(file, "settings", tables), Settings)
-    agents = _table(file, "agents", tables)
-    found = tuple(_agent(file, name, _table(file, f"agents.{name}", agents, name)) for name in agents)
-    for name in Settings.__struct_fields__:
-        if value := environ.get(f"QUELL_{name.upper()}", "").strip():
-            settings = msgspec.structs.replace(settings, **{name: _seconds(f"QUELL_{name.upper()}", value)})
-    secrets = tuple(secret for one in found for secret in secrets_in(one.env))
-    warning = f"{file} holds secrets, and others may read it: chmod 600 {file}"
-    return Loaded(settings, found, file, secrets, (warning,) if secrets and is_open else ())
-
-
 def usual_file(environ: Mapping[str, str]) -> str:
     """Where the file of this user is, unless another is named."""
     folder = environ.get("XDG_CONFIG_HOME", "")
     if not os.path.isabs(folder):
         folder = os.path.join(environ.get("HOME") or os.path.expanduser("~"), ".config")
     return os.path.join(folder, "quell", "config.toml")
-
-
-def _read(path: str | None, environ: Mapping[str, str]) -> tuple[str, bytes, bool]:
-    """Its path and what is in it, and whether others may read it."""
-    named = (environ.get("QUELL_CONFIG") or None) if path is None else path
-    file = os.path.abspath(usual_file(environ) if named is None else named)
-    try:
-        with open(file, "rb") as opened:
-            return file, opened.read(), bool(os.fstat(opened.fileno()).st_mode & 0o044)
-    except (FileNotFoundError, NotADirectoryError):
-        if named is not None:
-            raise UsageError(f"there is no file {file}") from None
-        return "", b"", False
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{file!r} cannot be read: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _parsed(file: str, text: bytes) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(text.decode())
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{file} is no TOML: {error}") from None
-
-
-def _table(file: str, name: str, tables: dict[str, Any], key: str = "") -> dict[str, Any]:
-    found = tables.get(key or name, {})
-    if not isinstance(found, dict):
-        raise UsageError(f"{file}: {name} is a table, [{name}], not {_shown(found)}")
-    return found
-
-
-def _shown(value: object) -> str:
-    """A text may be a secret that stands at the wrong place."""
-    return repr(value) if isinstance(value, int | float) else "a text" if isinstance(value, str) else "a list"
-
-
-def _known(where: str, what: str, given: Iterable[str], known: list[str]) -> None:
-    for name in given:
-        if name not in known:
-            raise UsageError(f"{where}: there is no {what} {name!r}; {what_there_is(f'{what}s', name, known)}")
-
-
-def _converted(where: str, what: str, table: dict[str, Any], kind: type[T], **given: Any) -> T:
-    """A table as a type, key by key, so that whatever is wrong is named."""
-    fields = {one.name: one.type for one in msgspec.structs.fields(kind) if one.name not in given}
-    _known(where, what, table, list(fields))
-    for name, value in table.items():
-        key = f"{where}.{name}"
-        if isinstance(fields[name], type) and issubclass(fields[name], msgspec.Struct):
-            if not isinstance(value, dict):
-                raise UsageError(f"{key} is a table, not {_shown(value)}")
-            given[name] = _converted(key, "limit", value, fields[name])
-            continue
-        if isinstance(value, float) and not math.isfinite(value):
-            raise UsageError(f"{key} is a number, not {value}")
-        try:
-            given[name] = msgspec.convert(value, fields[name])
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"{key} makes no sense: {error}") from None
-    return kind(**given)
-
-
-def _agent(file: str, name: str, table: dict[str, Any]) -> Agent:
-    return _converted(f"{file}: agents.{name}", "key", table, Agent, name=name)
-
-
-def _seconds(name: str, text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < math.inf:
-        raise UsageError(f"{name} is a number of seconds, not {text!r}")
-    return value

@@ -377,7 +377,10 @@ class StopReceipt(Reply, frozen=True, tag="stop.receipt"):
 class ProcessSpawned(Event, frozen=True, tag="process.spawned"):
     pid: int = 0
     argv: list[str] = []
+    """As it was asked for; a receipt has it as it was seen."""
     background: bool = False
+    isolation: str = ""
+    """The sandbox that it runs in; empty where there is none."""
 
 
 class ProcessEnded(Event, frozen=True, tag="process.ended"):

@@ -124,10 +124,17 @@ class Caller(Protocol):
         """Show what it does while it does it."""
         ...
 
-    async def spawn(self, argv: Sequence[str], *, background: bool = False, **wishes: Any) -> Process:
+    def redact(self, text: str) -> str:
+        """The same, with known secrets masked. For what is cut: half a secret would not be known as one."""
+        ...
+
+    async def spawn(
+        self, argv: Sequence[str], *, background: bool = False, shown: Sequence[str] = (), **wishes: Any
+    ) -> Process:
         """Start a command in the session's box; refused behind the fence. In the background it outlives the turn.
 
-        `wishes` are those of `Scope.spawn`. Without an `env` it has ours, and that of the agent.
+        It runs in the agent's sandbox, if that has one; `shown` are folders that this must not hide. `wishes` are those
+        of `Scope.spawn`. Without an `env` it has ours, and that of the agent.
         """
         ...
 
@@ -146,6 +153,10 @@ class Caller(Protocol):
     async def delegate(self, agent: str, text: str) -> str:
         """Have a sub-agent do something, in a session of its own below this one, and give its answer."""
         ...
+
+
+Where = Literal["process", "thread", "loop"]
+"""Where a function runs that is a tool."""
 
 
 class Tool(Protocol):
@@ -256,8 +267,12 @@ class PluginContext(Protocol):
         """`make` is called when the model is first used, in a thread: imports may be slow."""
         ...
 
-    def tool(self, tool: Tool | Callable[..., Any]) -> None:
-        """A Tool, or a typed function with a docstring, which becomes one."""
+    def tool(self, tool: Tool | Callable[..., Any], *, where: Where | None = None) -> None:
+        """A Tool, or a typed function with a docstring, which becomes one.
+
+        Where a function runs, if nothing is said: a coroutine function in the loop; any other in a process of the call,
+        or in a thread where no other process could find it by its name, or it takes the caller.
+        """
         ...
 
     def strategy(self, name: str, strategy: Strategy) -> None: ...

@@ -25,7 +25,10 @@ HOME = "runtime"
 
 
 class Runtime(Kernel):
-    """`state_dir` is where the log is, and is taken exclusively; without one, the usual place of this user."""
+    """`state_dir` is where the log is, and is taken exclusively; without one, the usual place of this user.
+
+    A plugin that is given takes the place of an installed one of its name.
+    """
 
     def __init__(
         self,
@@ -39,11 +42,13 @@ class Runtime(Kernel):
         home: str | os.PathLike[str] | None = None,
         off_limits: Iterable[str] = (),
     ) -> None:
+        given = list(plugins)
+        names = {getattr(one, "name", "") for one in given}
         super().__init__(
-            Ports(store=SqliteStore, find=installed),
+            Ports(store=SqliteStore, find=lambda: [one for one in installed() if one.name not in names]),
             state_dir=os.path.join(usual_place(), HOME) if state_dir is None else state_dir,
             agents=agents,
-            plugins=plugins,
+            plugins=given,
             settings=settings,
             contain=contain,
             secrets=secrets,

@@ -129,7 +129,7 @@ def facts(folder: Path, name: str) -> dict[str, Any]:
 
 def left_in(folder: Path) -> set[str]:
     """What a server that ended left in its state directory, but for what is meant to stay."""
-    meant = {"ledger", "log.sqlite", "owner", "token", "stopped.json"}
+    meant = {"grants.jsonl", "ledger", "log.sqlite", "owner", "token", "stopped.json"}
     names = {one.name for one in folder.iterdir()} if folder.is_dir() else set()
     return {name for name in names - meant if not name.startswith("serve.log")} | {
         f"ledger/{one.name}" for one in (folder / "ledger").glob("*")

@@ -94,6 +94,9 @@ class Handler(BaseHTTPRequestHandler):
         assert self.headers["Content-Type"] == "application/json"
         self._reply(self.server.house.answer(f"POST {self.path.removeprefix(PREFIX)}", body))
 
+    def do_DELETE(self) -> None:
+        self._reply(self.server.house.answer(f"DELETE {self.path.removeprefix(PREFIX)}", None))
+
     def _reply(self, value: Any) -> None:
         self.close_connection = True
         if value == MUTE:

@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from quell.cli import stop
+from quell.kernel.grants import Grant, Grants
 from quell.testing import check_log
 from tests.cli import oracle, projects
 from tests.cli.command import BOUND, QUELL
@@ -363,6 +365,20 @@ def test_attach_answers_approvals(server: Served) -> None:
         terminal.line(f"/deny {question['request']} not now")
         terminal.expect("denied: not now")
         idle(server, session)
+        terminal.line("$ echo over-and-$((1+2))")
+        oracle.wait_for(lambda: card(server, session)["approvals"], "it asks")
+        terminal.line("/session")
+        terminal.expect("allowed in this session")
+        terminal.expect("shell: over-and-3")
+        idle(server, session)
+        terminal.line("$ echo over-and-$((1+2))")
+        terminal.expect("shell: over-and-3")  # it was not asked again
+        idle(server, session)
+        terminal.line("$ echo $((2+2))-ever")
+        oracle.wait_for(lambda: card(server, session)["approvals"], "it asks")
+        terminal.line("/always")
+        terminal.expect("allowed always")
+        idle(server, session)
         terminal.key("C-c")
         terminal.prompt()
 
@@ -406,6 +422,43 @@ def test_an_approval_is_listed_in_full_and_answered(server: Served) -> None:
     assert all("not today" in one["reason"] for one in ends) and len(ends) == 2
     assert "asks nothing" in refused(server, "approve", other)
     assert ask(server, "approve") == "nothing waits for leave\n"
+
+
+def test_a_yes_goes_as_far_as_it_is_told_and_is_taken_back(server: Served, tmp_path: Path) -> None:
+    def asks(command: str, session: str = "") -> str:
+        """A session that wants this, and asks for it."""
+        if session:
+            ask(server, "send", session, "--no-wait", f"$ {command}")
+        else:
+            session = server.session(f"$ {command}", agent="careful", cwd=str(tmp_path))
+        oracle.wait_for(lambda: card(server, session)["approvals"], "it asks")
+        return session
+
+    session = asks("echo one")
+    assert "allowed in this session" in ask(server, "approve", session, "--session")
+    idle(server, session)
+    assert ask(server, "send", session, "$ echo one") == "shell: one\n", "it was not asked again"
+    other = asks("echo one")
+    assert told(server, "approve", other, "--always")["extent"] == "always"
+    idle(server, other)
+    assert ask(server, "send", "--new", "--agent", "careful", "--cwd", str(tmp_path), "$ echo one") == "shell: one\n"
+    listed = told(server, "approve", "--granted")
+    assert listed == server.client.get("grants")
+    [kept] = [one for one in listed["grants"] if one["cwd"] == str(tmp_path)]
+    assert (kept["agent"], kept["tool"], kept["arguments"]["command"]) == ("careful", "shell", "echo one")
+    shown = ask(server, "approve", "--granted")
+    assert kept["digest"][:12] in shown and '"command": "echo one"' in shown and f"careful in {tmp_path}" in shown
+    assert "nothing of this digest" in refused(server, "approve", "--revoke", "0" * 64)
+    assert "asked again for careful" in ask(server, "approve", "--revoke", kept["digest"][:8])
+    assert kept not in told(server, "approve", "--granted")["grants"]
+    told(server, "approve", asks("echo one"), "--deny")
+
+    alone = tmp_path / "alone"  # the same without a server
+    Grants(str(alone)).add(msgspec.convert(kept, Grant))
+    assert json.loads(heard("approve", "--granted", "--json", "--state", str(alone))[1]) == {"grants": [kept]}
+    assert heard("approve", "--revoke", "0000", "--state", str(alone))[0] == 125
+    assert "asked again" in heard("approve", "--revoke", kept["digest"].upper(), "--state", str(alone))[1]
+    assert heard("approve", "--granted", "--state", str(alone)) == (0, "nothing is always allowed\n", "")
 
 
 # -- stopping

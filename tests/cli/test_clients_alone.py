@@ -122,6 +122,12 @@ def test_a_wrong_word_is_told_in_one_sentence_with_the_nearest_right_one() -> No
         "stop x --all": "not both",
         "stop --all --reach turn": "--reach",
         "approve --deny": "approve ID",
+        "approve --always": "approve ID",
+        "approve x --deny --always": "one of",
+        "approve x --session --always": "one of",
+        "approve x --granted": "stand alone",
+        "approve --granted --revoke abcd": "stand alone",
+        "approve --revoke=": "--granted lists",
         "logs --state": "--state",
     }.items():
         assert hint in told(words), words
@@ -275,7 +281,7 @@ def test_send_tells_by_its_exit_code_how_the_turn_ended(state: Path) -> None:
         return [foreign, started, said(7, "", kind="turn.ended", turn=2, request=6, end=end)]
 
     codes = {end: ends(*turn(end)) for end in ("completed", "failed", "limit", "interrupted", "stopped")}
-    assert codes == {"completed": 0, "failed": 1, "limit": 1, "interrupted": 1, "stopped": 3}
+    assert codes == {"completed": 0, "failed": 1, "limit": 4, "interrupted": 1, "stopped": 3}
     assert ends(said(5, "", kind="queue.parked", messages=[3, 4])) == 3
     assert ends(said(5, "", kind="queue.discarded", messages=[4])) == 3
     assert ends(said(5, "", kind="session.deleted")) == 3

@@ -1,7 +1,9 @@
 """No flag is accepted and ignored: each flag of the live parser has a test of its effect, named here (H53)."""
 
 import ast
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +12,20 @@ from quell.cli.app import FUNCTIONS, build
 
 ALONE = "test_without_a_server_each_says_so_and_what_to_do"
 EFFECTS = {
+    "run --agent": "test_an_agent_and_a_model_that_are_named_answer",
+    "run --model": "test_an_agent_and_a_model_that_are_named_answer",
+    "run --strategy": "test_a_strategy_limits_a_title_and_pictures_reach_the_turn",
+    "run --cwd": "test_it_works_offline_at_once_with_the_answer_on_stdout_and_all_else_on_stderr",
+    "run --yes": "test_without_a_terminal_it_is_refused_at_once_with_what_to_do",
+    "run --resume": "test_a_session_is_resumed_where_it_is",
+    "run --max-steps": "test_a_strategy_limits_a_title_and_pictures_reach_the_turn",
+    "run --timeout": "test_the_exit_code_says_how_it_ended_and_the_receipt_what_is_left",
+    "run --receipt": "test_the_exit_code_says_how_it_ended_and_the_receipt_what_is_left",
+    "run --json": "test_json_is_every_event_of_the_turn_and_of_its_sub_agents_and_nothing_else",
+    "run --image": "test_a_strategy_limits_a_title_and_pictures_reach_the_turn",
+    "run --state": "test_a_session_is_resumed_where_it_is",
+    "run --config": "test_an_agent_and_a_model_that_are_named_answer",
+    "run --title": "test_a_strategy_limits_a_title_and_pictures_reach_the_turn",
     "serve --port": "test_a_port_that_is_taken_is_said",
     "serve --state": "test_several_serve_at_once_on_directories_of_their_own_however_deep",
     "serve --config": "test_a_file_of_settings_and_agents_is_read",
@@ -52,6 +68,10 @@ EFFECTS = {
     "reopen --state": ALONE,
     "approve --deny": "test_an_approval_is_listed_in_full_and_answered",
     "approve --reason": "test_an_approval_is_listed_in_full_and_answered",
+    "approve --session": "test_a_yes_goes_as_far_as_it_is_told_and_is_taken_back",
+    "approve --always": "test_a_yes_goes_as_far_as_it_is_told_and_is_taken_back",
+    "approve --granted": "test_a_yes_goes_as_far_as_it_is_told_and_is_taken_back",
+    "approve --revoke": "test_a_yes_goes_as_far_as_it_is_told_and_is_taken_back",
     "approve --json": "test_an_approval_is_listed_in_full_and_answered",
     "approve --state": ALONE,
     "receipts -n": "test_receipts_are_listed_the_newest_first_and_one_is_shown_in_full",
@@ -64,11 +84,29 @@ def flags() -> set[str]:
     """Every flag of every command, as the parser has it."""
     return {
         f"{name} {word}"
-        for name, command in build(FUNCTIONS).commands.items()
+        for name, command in commands(build(FUNCTIONS))
         for one in command.params
         for word in (*one.opts, *one.secondary_opts)
         if word.startswith("-")
     }
+
+
+def commands(above: Any, before: str = "") -> Iterator[tuple[str, Any]]:
+    """Each with its whole name, those of a command's own after it."""
+    for name, command in above.commands.items():
+        yield f"{before}{name}", command
+        if hasattr(command, "commands"):
+            yield from commands(command, f"{before}{name} ")
+
+
+def effects() -> dict[str, str]:
+    """This table, and those (`FLAGS`) that stand beside the tests they name."""
+    found = dict(EFFECTS)
+    for path in sorted(Path(__file__).parent.glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body if path.name != Path(__file__).name else ():
+            if isinstance(node, ast.Assign) and [getattr(one, "id", "") for one in node.targets] == ["FLAGS"]:
+                found |= ast.literal_eval(node.value)
+    return found
 
 
 def known_tests() -> dict[str, str]:
@@ -82,11 +120,11 @@ def known_tests() -> dict[str, str]:
 
 def test_every_flag_has_a_test_of_its_effect() -> None:
     """H53"""
-    assert flags() == set(EFFECTS)
-    known = known_tests()
-    assert {name for name in EFFECTS.values() if name not in known} == set()
-    for flag, name in EFFECTS.items():
-        command, word = flag.split()
+    table, known = effects(), known_tests()
+    assert flags() == set(table)
+    assert {name for name in table.values() if name not in known} == set()
+    for flag, name in table.items():
+        command, word = flag.rsplit(maxsplit=1)
         assert word in known[name], flag
         assert command in known[name], flag
 
@@ -104,5 +142,6 @@ def test_the_help_the_dispatch_and_the_app_know_the_same_commands() -> None:
     assert sorted(listed) == sorted(COMMANDS)
     assert set(COMMANDS) == set(FUNCTIONS) | {"exec", "plugin", "doctor"}
     assert set(build(()).commands) == set(COMMANDS)
-    for name, command in build(FUNCTIONS).commands.items():
-        assert name not in FUNCTIONS or command.help, name
+    for name, command in commands(build(FUNCTIONS)):
+        assert name.split()[0] not in FUNCTIONS or command.help, name
+        assert " " not in name or f"quell {name}" in command.help, f"{name}: an example"

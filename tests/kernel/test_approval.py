@@ -1,7 +1,9 @@
 """Approvals: nothing that must be asked begins before a person said yes to exactly that."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +15,16 @@ from quell.events import (
     ApprovalAsked,
     ApprovalWithdrawn,
     Event,
+    Extent,
+    ToolOutput,
     ToolRefused,
+    ToolRequested,
     ToolStarted,
 )
+from quell.kernel import approval
 from quell.kernel.approval import digest, policy
+from quell.kernel.bus import Bus
+from quell.kernel.grants import FILE, Grants
 from quell.kernel.runtime import Runtime
 from quell.ports import Caller, PluginContext
 from tests.supervise.loops import outcome, until
@@ -282,3 +290,263 @@ def test_a_tool_that_asks_its_own_session_something_does_not_lock(stage: Stage) 
             assert await outcome(later[0]._end()) == "done"
 
     stage.play(main)
+
+
+# -- how far a yes goes
+
+
+async def said(stage: Stage, rt: Runtime, session: quell.Session, extent: Extent | None, *names: str) -> list[str]:
+    """Have these noted; what was asked is answered with a yes that goes so far, or with a no. What was asked."""
+    asked: list[str] = []
+    for name in names:
+        stage.model.will([call("note", name=name)])
+        sent, after = session.send("go"), rt.host.journal.last - 1
+        async for event in rt.follow(after):
+            if isinstance(event, ApprovalAsked) and event.session == session.id:
+                asked.append(event.arguments["name"])
+                session.approve(event.seq, extent is not None, extent=extent or "once")
+            if event.kind == "turn.ended" and event.session == session.id:
+                break
+        assert (await sent).end == "completed"
+    return asked
+
+
+def test_a_yes_for_the_session_is_for_the_same_call_in_this_session_over_a_resume(stage: Stage) -> None:
+    stage.approval = {}
+    stage.agents = [stage.agent(), stage.agent("second")]
+    names: list[str] = []
+
+    async def first(rt: Runtime) -> None:
+        session, other = await stage.open(rt), await stage.open(rt)
+        names.append(session.id)
+        assert await said(stage, rt, session, "session", "a", "a", "b", "a") == ["a", "b"]
+        assert await said(stage, rt, other, "once", "a", "a") == ["a", "a"]
+        fork = await session.fork()
+        assert await said(stage, rt, fork, None, "a") == ["a"], "another session, whatever it began with"
+        await session.restart()
+        assert await said(stage, rt, await rt.resume(session.id), None, "a", "b", "c") == ["c"]
+
+    async def second(rt: Runtime) -> None:
+        session = await rt.resume(names[0])
+        assert await said(stage, rt, session, None, "a", "b", "c") == ["c"]
+        await session.use("second")
+        assert await said(stage, rt, session, None, "a") == ["a"], "another agent was not meant"
+        await session.use("actor")
+        assert await said(stage, rt, session, None, "a") == []
+
+    stage.play(first)
+    stage.play(second)
+    assert not (stage.state / FILE).exists()
+
+
+def test_a_yes_for_always_is_for_this_agent_in_this_folder_until_it_is_revoked(stage: Stage, tmp_path: Path) -> None:
+    stage.approval = {}
+    stage.agents = [
+        stage.agent(),
+        stage.agent("second"),
+        stage.agent("never", approval={"note(name=a)": "deny"}),
+    ]
+    (tmp_path / "elsewhere").mkdir()
+
+    async def first(rt: Runtime) -> None:
+        assert await said(stage, rt, await stage.open(rt), "always", "a", "a", "b") == ["a", "b"]
+        never = await stage.open(rt, "never")
+        assert await said(stage, rt, never, "always", "b") == ["b"]
+
+    async def second(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        assert await said(stage, rt, session, None, "a", "b", "c") == ["c"]
+        assert await said(stage, rt, await stage.open(rt, "second"), None, "a") == ["a"]
+        assert await said(stage, rt, await rt.open("actor", tmp_path / "elsewhere"), None, "a") == ["a"]
+        kept = await rt.granted()
+        assert [(one.agent, one.tool, one.arguments["name"]) for one in kept] == [
+            ("actor", "note", "a"),
+            ("actor", "note", "b"),
+            ("never", "note", "b"),
+        ]
+        assert {one.cwd for one in kept} == {str(stage.cwd)}
+        other = Grants(str(stage.state))  # as another program would
+        other.revoke(kept[1].digest[:8], 1.0)
+        assert await said(stage, rt, session, None, "a", "b") == ["b"], "it acts on the next call"
+        assert (await rt.revoke(kept[0].digest)).arguments == {"name": "a"}
+        assert await said(stage, rt, session, None, "a") == ["a"]
+        with pytest.raises(quell.UsageError, match="none"):
+            await rt.revoke(kept[0].digest)
+
+    async def third(rt: Runtime) -> None:
+        """Whatever was granted before, a deny is a deny."""
+        assert await said(stage, rt, await stage.open(rt), None, "b") == []
+
+    stage.play(first)
+    stage.play(second)
+    started = len(stage.of(ToolStarted))
+    Grants(str(stage.state)).add(Grants(str(stage.state)).all()[0])
+    stage.agents = [stage.agent(approval={"note": "deny"})]
+    stage.play(third)
+    assert len(stage.of(ToolStarted)) == started
+
+
+def test_an_always_that_cannot_be_written_is_a_yes_for_once_and_the_person_is_told(stage: Stage) -> None:
+    stage.approval = {}
+    stage.state.mkdir()
+    (stage.state / FILE).mkdir()
+
+    async def main(rt: Runtime) -> None:
+        assert await said(stage, rt, await stage.open(rt), "always", "a", "a") == ["a", "a"]
+
+    stage.play(main)
+    assert stage.outside("a").exists()
+    told = [one for one in stage.of(ToolOutput) if one.channel == "notice"]
+    assert len(told) == 2 and "allowed once, and not always" in told[0].text and FILE in told[0].text
+
+
+def test_an_always_is_kept_though_a_stop_comes_right_after_it(stage: Stage) -> None:
+    stage.approval = {}
+    stage.model.will([call("note", name="a")])
+
+    async def main(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        session.send("go")
+        asked = await live(rt, ApprovalAsked)
+        session.approve(asked.seq, True, extent="always")
+        await session.stop()
+
+    async def later(rt: Runtime) -> None:
+        assert [one.arguments for one in await rt.granted()] == [{"name": "a"}]
+
+    stage.play(main)
+    stage.play(later)
+    assert not stage.outside("a").exists() and not stage.of(ToolStarted)
+
+
+@pytest.mark.parametrize(
+    ("allow", "extent", "sentence"),
+    [
+        (True, "forever", "'once', 'session' or 'always'"),
+        (True, None, "'once', 'session' or 'always'"),
+        (True, ["always"], "'once', 'session' or 'always'"),
+        (False, "session", "only a yes"),
+        (False, "always", "only a yes"),
+        ("yes", "always", "True or False"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_leaves_the_question_open(
+    stage: Stage, allow: Any, extent: Any, sentence: str
+) -> None:
+    stage.approval = {}
+    stage.model.will([call("note", name="a")])
+
+    async def main(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        sent = session.send("go")
+        asked = await live(rt, ApprovalAsked)
+        with pytest.raises(quell.UsageError, match=sentence):
+            session.approve(asked.seq, allow, extent=extent)
+        session.approve(asked.seq, False)
+        await sent
+        assert not session.allowed and not session.keeping
+
+    stage.play(main)
+    assert not stage.outside("a").exists()
+
+
+def test_what_is_masked_makes_no_two_calls_the_same(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A yes is for what would be done, also where its question cannot show all of it."""
+    stage.approval = {}
+    done: list[str] = []
+
+    async def note(arguments: Mapping[str, Any], _: Caller) -> str:
+        done.append(arguments["name"])
+        return "noted"
+
+    stage.tool("note", note)
+
+    async def main(rt: Runtime) -> None:
+        def conceals(*given: Any, **more: Any) -> Policy:
+            """It becomes known as a secret when the wish is recorded, and the question is not."""
+            rt.conceal("correct-horse-1")
+            return policy(*given, **more)
+
+        monkeypatch.setattr(approval, "policy", conceals)
+        session = await stage.open(rt)
+        assert await said(stage, rt, session, "session", "correct-horse-1") == ["***"]
+        rt.conceal("correct-horse-2")
+        assert await said(stage, rt, session, None, "correct-horse-2", "correct-horse-1", "***") == ["***"] * 3
+        assert await said(stage, rt, session, "always", "correct-horse-1") == ["***"]
+
+    stage.play(main)
+    assert done == ["correct-horse-1", "***"]
+    asked = stage.of(ApprovalAsked)
+    assert asked[0].digest == digest("note", {"name": "correct-horse-1"})
+    assert {one.digest for one in asked[1:]} == {digest("note", {"name": "***"})}
+    assert "correct-horse" not in (stage.state / FILE).read_text()
+
+
+# -- whatever raises on the way
+
+
+@pytest.mark.parametrize("error", [RuntimeError("planted"), SystemExit(3)], ids=repr)
+@pytest.mark.parametrize("where", ["policy", "digest", "waiter", "holds", "known"])
+def test_whatever_a_checkpoint_raises_the_call_gets_its_end(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, where: str, error: BaseException
+) -> None:
+    """H35: nothing runs that was not allowed, what was asked is withdrawn, and the tool's plugin is not to blame."""
+    stage.approval = {"note(x)": "allow"}  # so that it is judged in a thread
+
+    def broken(*_: Any, **__: Any) -> Any:
+        raise error
+
+    async def main(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        with monkeypatch.context() as patch:
+            if where in ("policy", "digest"):
+                patch.setattr(approval, where, broken)
+            elif where == "waiter":
+                patch.setattr(Bus, "waiter", broken)
+            else:
+                patch.setattr(Grants, where, broken)
+            asked = await said(stage, rt, session, None, "a", "a", "a", "a") if where != "waiter" else []
+            if where == "waiter":
+                stage.model.will([call("note", name="a")])
+                assert (await session.send("go")).end == "completed"
+        assert asked == (["a"] * 4 if where in ("known", "holds") else [])
+        assert "troupe" in rt.plugins.loaded and rt.plugins.loaded["troupe"].failures == 0
+        assert not rt.host.journal.requests and not rt.bus._waiters
+
+    stage.play(main)
+    assert not stage.of(ToolStarted)
+    refused = stage.of(ToolRefused)
+    assert len(refused) == len(stage.of(ToolRequested)) and all(one.reason for one in refused)
+    if where in ("policy", "digest", "waiter"):
+        assert all("could not be decided" in one.reason for one in refused)
+    assert len(stage.of(ApprovalWithdrawn)) == (1 if where == "waiter" else 0)
+
+
+def test_a_stop_need_not_wait_for_a_disk_that_hangs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H18, H26: the look at it is on the receipt, and whatever it says then starts nothing."""
+    stage.approval = {"note(name=a)": "allow"}
+    stage.model.will([call("note", name="a")])
+    begun, free = threading.Event(), threading.Event()
+
+    def hangs(*given: Any, **more: Any) -> Policy:
+        begun.set()
+        free.wait(30)
+        return "allow"
+
+    monkeypatch.setattr(approval, "policy", hangs)
+
+    async def main(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        sent = session.send("go")
+        assert await until(begun.is_set)
+        receipt = await session.stop()
+        assert not receipt.confirmed and "approval of note" in receipt.to_json()
+        assert (await sent).end == "stopped"
+        free.set()
+        assert await until(lambda: not [one for one in threading.enumerate() if one.name == "approval of note"])
+
+    try:
+        stage.play(main)
+    finally:
+        free.set()
+    assert not stage.of(ToolStarted) and len(stage.of(ToolRefused)) == 1

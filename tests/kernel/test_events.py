@@ -16,6 +16,7 @@ from quell.events import (
     KINDS,
     OPENERS,
     Event,
+    Image,
     PluginEvent,
     Reply,
     ToolCall,
@@ -29,7 +30,7 @@ from quell.testing.standing import PARTS
 PAGE = Path(__file__).parents[2] / "docs" / "events.md"
 ENVELOPE = [field.name for field in msgspec.structs.fields(Event)]
 NAMES = {str: "string", int: "integer", float: "number", bool: "boolean", Any: "any"}
-STRUCTS: dict[type[msgspec.Struct], str] = {ToolCall: "call", Usage: "usage"}
+STRUCTS: dict[type[msgspec.Struct], str] = {ToolCall: "call", Usage: "usage", Image: "image"}
 PLUGINS = "x.<plugin>.<name>"
 
 Rows = dict[str, tuple[str, ...]]
@@ -173,7 +174,9 @@ def sample(hint: Any) -> Any:
     if hint is ToolCall:
         return ToolCall("c1", "shell", {"command": "ls\n"})
     if hint is Usage:
-        return Usage(1, 2, 0.5)
+        return Usage(1, 2, 0.5, 1)
+    if hint is Image:
+        return Image("image/png", "aGVsbG8=")
     return {str: 'ä "quoted" \u2028 \x7f', int: 2**53, float: 1234567890.123456, bool: True}[hint]
 
 

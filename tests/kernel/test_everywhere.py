@@ -17,14 +17,15 @@ import pytest
 import uvloop
 
 import quell
-from quell.events import ApprovalAsked, PluginEvent
+from quell.errors import ContextFullError
+from quell.events import ApprovalAsked, Image, PluginEvent
 from quell.kernel.discovery import Found
 from quell.kernel.journal import Journal
 from quell.kernel.plugins import Plugins
 from quell.kernel.runtime import LOG, Ports
 from quell.kernel.runtime import Runtime as Kernel
 from quell.kernel.sent import Sent
-from quell.ports import Caller, PluginContext, ToolSpec
+from quell.ports import Ask, Caller, Chunk, PluginContext, Text, ToolSpec
 from quell.runtime import installed
 from quell.stores.sqlite import SqliteStore
 from quell.testing import Leak, cancel_everywhere
@@ -40,6 +41,7 @@ AGENTS = [
 ]
 BUDGET, REAL_BUDGET, SOAK_BUDGET = 0.5, 1.3, 20.0
 """Seconds for each: as many points as fit, then pairs. QUELL_CANCEL_BUDGET gives more."""
+PICTURE = Image("image/gif", "R0lGODlh")
 POLITE = "$ echo up; exec sleep 600"
 STUBBORN = "$ trap '' TERM; echo up; exec sleep 600"
 """Once they are up they start nothing more, which would be taken for the target's."""
@@ -97,10 +99,26 @@ class PlayedShell:
         return f"exit {await process.wait()}"
 
 
+class Narrow:
+    """A model that reads two messages: what is more must be summed up."""
+
+    name = "narrow"
+
+    def setup(self, ctx: PluginContext) -> None:
+        ctx.model("narrow", lambda: self)
+
+    async def answer(self, ask: Ask) -> AsyncIterator[Chunk]:
+        await asyncio.sleep(0)
+        if len(ask.messages) > 2:
+            raise ContextFullError("it is full")
+        yield Text("In short: hello.")
+
+
 def runtime(folder: str, simulated: bool) -> Kernel:
     state = Path(folder) / "state"
     if not simulated:
-        return Kernel(Ports(store=SqliteStore, find=installed_ones), state_dir=state, agents=AGENTS, settings=SETTINGS)
+        real = Ports(store=SqliteStore, find=installed_ones)
+        return Kernel(real, state_dir=state, agents=AGENTS, plugins=[Narrow()], settings=SETTINGS)
     host = Still()
     host.chance = Sure()
     state.mkdir()
@@ -112,7 +130,7 @@ def runtime(folder: str, simulated: bool) -> Kernel:
         ),
         state_dir=state,
         agents=AGENTS,
-        plugins=[PlayedShell()],
+        plugins=[PlayedShell(), Narrow()],
         settings=SETTINGS,
     )
 
@@ -191,10 +209,16 @@ async def iterate(_: Kernel, session: quell.Session) -> None:
 
 
 async def awaited(_: Kernel, session: quell.Session) -> None:
-    sent = session.send("Hello.")
+    sent = session.send("Hello.", images=[PICTURE])
     await sent.accepted()
     await sent
     assert sent.text == "You said: Hello."
+
+
+async def full(_: Kernel, session: quell.Session) -> None:
+    await session.use(model="narrow:tiny")
+    kinds = [event.kind async for event in session.send("Hello.")]
+    assert "session.compacted" in kinds
 
 
 async def approve(_: Kernel, session: quell.Session) -> None:
@@ -219,6 +243,12 @@ async def open_one(rt: Kernel) -> None:
         await session.rename("a third")
     finally:
         await session.close()
+
+
+async def grants(rt: Kernel) -> None:
+    assert await rt.granted() == []
+    with pytest.raises(quell.UsageError):
+        await rt.revoke("0123456789")
 
 
 async def stop_all(rt: Kernel) -> None:
@@ -279,12 +309,14 @@ SCENARIOS: dict[str, Scenario] = {
     "Runtime.delete Session.delete": of_session(lambda _, session: session.delete(), POLITE),
     "Runtime.restart Session.restart": of_session(lambda _, session: session.restart(), POLITE),
     "Runtime.serve": of_runtime(lambda rt: rt.serve()),
+    "Runtime.granted Runtime.revoke": of_runtime(grants),
     "Runtime.stop_all": of_session(lambda rt, _: stop_all(rt), STUBBORN),
     "Session.stop turn": of_session(lambda _, session: session.stop(reach="turn"), STUBBORN),
     "Session.stop session": of_session(lambda _, session: session.stop(), STUBBORN),
     "Session.stop forced": of_session(lambda _, session: session.stop(force=True), STUBBORN),
     "Session.send, iterated": of_session(iterate),
     "Session.send, awaited Sent.accepted": of_session(awaited),
+    "Session.use, and a context that is full": of_session(full),
     "Session.approve": of_session(approve, agent="careful"),
     "Session.fork": of_session(fork),
     "Session.close Session.settled": of_session(lambda _, session: session.close(), POLITE),

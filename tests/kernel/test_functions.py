@@ -1,7 +1,9 @@
 """A typed function becomes a tool: what does not fit it never reaches it, and says so in one sentence."""
 
 import asyncio
+import functools
 import threading
+import types
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
@@ -12,8 +14,11 @@ import pytest
 import quell
 from quell.errors import PluginRefusedError, ToolError
 from quell.kernel.functions import tool_from
-from quell.ports import Caller
+from quell.kernel.running import Named, named
+from quell.ports import Caller, Where
 from tests.supervise.loops import outcome, until
+
+from . import errands
 
 
 class Place(msgspec.Struct):
@@ -30,19 +35,21 @@ def greet(who: str, times: Annotated[int, msgspec.Meta(ge=1, description="how of
     return text.upper() if loud else text
 
 
-def run(function: Callable[..., Any], arguments: dict[str, Any]) -> str:
-    """Call it as the kernel does: in a scope of its own."""
+def run(function: Callable[..., Any], arguments: dict[str, Any], where: Where | None = None) -> str:
+    """Call it as the kernel does: in a scope of its own. A function of a function runs in a thread."""
 
     async def main() -> str:
         async with quell.Supervisor() as sup:
-            return await called(sup.scope("call"), function, arguments)
+            return await called(sup.scope("call"), function, arguments, where)
 
     return asyncio.run(main())
 
 
-async def called(scope: quell.Scope, function: Callable[..., Any], arguments: dict[str, Any]) -> str:
+async def called(
+    scope: quell.Scope, function: Callable[..., Any], arguments: dict[str, Any], where: Where | None = None
+) -> str:
     caller: Any = SimpleNamespace(scope=scope, session="s1", turn=1, cwd="/")
-    return await tool_from(function).call(arguments, caller)
+    return await tool_from(function, where).call(arguments, caller)
 
 
 def test_the_signature_is_the_schema_and_the_docstring_the_description() -> None:
@@ -83,7 +90,7 @@ def test_arguments_are_converted_and_results_are_text() -> None:
     def nothing() -> None:
         """Do nothing."""
 
-    assert run(greet, {"who": "you", "times": 2, "loud": True}) == "HELLO YOU HELLO YOU"
+    assert run(greet, {"who": "you", "times": 2, "loud": True}, "loop") == "HELLO YOU HELLO YOU"
     assert msgspec.json.decode(run(where, {"place": {"city": "Lyon"}})) == {
         "city": "Lyon",
         "country": "FR",
@@ -210,3 +217,71 @@ def test_a_result_without_a_json_form_is_the_plugins_fault() -> None:
 
     with pytest.raises(TypeError, match="thing gave object, which has no JSON form"):
         run(thing, {})
+
+
+class Greeter:
+    """Greets."""
+
+    def __call__(self, who: str) -> str:
+        """Greet."""
+        return who
+
+    def greet(self, who: str) -> str:
+        """Greet."""
+        return who
+
+    @staticmethod
+    def wave(who: str) -> str:
+        """Wave."""
+        return who
+
+
+def with_caller(who: str, caller: Caller) -> str:
+    """Greet."""
+    return who
+
+
+async def later(who: str) -> str:
+    """Greet."""
+    return who
+
+
+def test_a_function_that_another_process_can_find_runs_there_unless_its_author_says_otherwise() -> None:
+    """H26: what may block can be ended; only what cannot be found by its name is left to a thread."""
+
+    def closure(who: str) -> str:
+        """Greet."""
+        return who
+
+    here = threading.get_ident()
+
+    def tell() -> int:
+        """Say in which thread."""
+        return threading.get_ident()
+
+    assert named(errands.word) == Named("tests.kernel.errands", errands.__file__, "word", False)
+    assert isinstance(named(Greeter.wave), Named)
+    for unknown in (closure, Greeter().greet, Greeter(), functools.partial(greet, "you"), lambda who: who):
+        assert isinstance(named(unknown), str)
+    hidden = types.FunctionType(greet.__code__, {"__name__": "__main__"}, "greet")
+    assert isinstance(named(hidden), str)
+    assert run(tell, {}, "loop") == str(here)
+    assert str(here) not in (run(tell, {}), run(tell, {}, "thread"))
+    with pytest.raises(RuntimeError, match="SystemExit: 3"):
+        run(errands.leaves, {}, "loop")
+
+
+@pytest.mark.parametrize(
+    ("function", "where", "why"),
+    [
+        (greet, "moon", r"greet cannot run in 'moon': where is one of \"process\", \"thread\", \"loop\""),
+        (later, "thread", "later cannot run in a thread: it is a coroutine function, and runs in the loop"),
+        (later, "process", "later cannot run in a process: it is a coroutine function"),
+        (with_caller, "process", "with_caller cannot run in a process: it takes the caller"),
+        (Greeter().greet, "process", "greet cannot run in a process: it is no plain function"),
+    ],
+)
+def test_a_place_that_makes_no_sense_is_refused(function: Callable[..., Any], where: Any, why: str) -> None:
+    """H53: nothing is silently put elsewhere."""
+    with pytest.raises(PluginRefusedError, match=why):
+        tool_from(function, where)

@@ -163,7 +163,7 @@ def test_a_message_that_waited_while_a_summary_was_made_is_not_lost_in_it() -> N
     a.compact("summed up", waiting.seq)
     a.end()
     a.begin(waiting)
-    assert [one.text for one in told(a)] == [f"{SUMMARY}summed up", "two"]
+    assert [one.text for one in told(a)] == [f"{SUMMARY}summed up", "one", "two"]
 
 
 def test_a_summary_in_the_middle_of_a_step_leaves_no_result_without_its_call() -> None:
@@ -174,7 +174,37 @@ def test_a_summary_in_the_middle_of_a_step_leaves_no_result_without_its_call() -
     a.compact("summed up", answered.seq)
     a.start(tool)
     a.finish(tool, "a b")
-    assert [one.role for one in told(a)] == ["user", "assistant", "tool"]
+    assert [(one.role, one.text) for one in told(a)] == [
+        ("user", f"{SUMMARY}summed up"),
+        ("user", "one"),
+        ("assistant", ""),
+        ("tool", ""),
+    ]
+    assert dangling(told(a)) == []
+    a.end()
+    a.exchange("two", "2")
+    assert [one.text for one in told(a)][-2:] == ["two", "2"]
+
+
+def test_a_summary_reaches_as_far_as_is_needed_and_leaves_steps_whole() -> None:
+    a = chat()
+    a.exchange("x" * 100, "y" * 100)
+    a.begin(a.say("q" * 1000))
+    last = []
+    for number in range(3):
+        a.answer("z" * 100, ToolCall(f"c{number}", "shell", {}))
+        a.use(ToolCall(f"c{number}", "shell", {}), "r" * 93)
+        last.append(a.script.events[-1].seq)
+    history = folded(a.script.events)
+    assert history.reach(10_000) == 0, "there is room for all of it, but for the question"
+    assert [history.reach(room) for room in (199, 200, 399, 400, 599)] == [last[2], last[1], last[1], last[0], last[0]]
+    a.compact("so far", history.reach(399))
+    assert [(one.role, one.text[:6]) for one in told(a)] == [
+        ("user", SUMMARY[:6]),
+        ("user", "qqqqqq"),
+        ("assistant", "zzzzzz"),
+        ("tool", ""),
+    ]
     assert dangling(told(a)) == []
 
 

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import quell
-from quell.events import ModelRequested, SessionCompacted, TurnEnded, Usage
+from quell.events import ModelDelta, ModelRequested, SessionCompacted, TurnEnded, Usage
+from quell.kernel.compaction import LONG, SUMMARISE
 from quell.kernel.history import SUMMARY
-from quell.kernel.mind import SUMMARISE
 from quell.kernel.runtime import Runtime
 from quell.ports import Ask, Chunk, Text
 from tests.supervise.conftest import alive
@@ -119,7 +119,8 @@ def test_a_long_history_gets_a_summary_and_the_next_request_uses_it(stage: Stage
         sent = session.send("word " * 40)
         assert (await sent).end == "completed" and sent.text == "answer"
         compact, answer = stage.model.asks[1:]
-        assert compact.messages[-1].text == SUMMARISE and not compact.tools
+        assert compact.messages[-1].text.endswith(SUMMARISE) and "word word" in compact.messages[-1].text
+        assert len(compact.messages) == 1 and not compact.tools
         assert [one.text[:60] for one in answer.messages] == [SUMMARY + "in short: we spoke", "word " * 12]
         after = [one.seq for one in await rt.host.journal.read(session=session.id)]
         assert after[: len(before)] == before
@@ -137,6 +138,7 @@ def test_a_long_history_gets_a_summary_and_the_next_request_uses_it(stage: Stage
     stage.play(again)
     (compacted,) = stage.of(SessionCompacted)
     assert compacted.summary == "in short: we spoke" and compacted.upto < compacted.seq
+    assert [one.text for one in stage.of(ModelDelta) if one.channel == "notice"] == [LONG]
     assert [one.purpose for one in stage.of(ModelRequested)] == ["answer", "compact", "answer", "answer", "answer"]
 
 

@@ -3,12 +3,14 @@
 import asyncio
 from collections.abc import Coroutine
 from contextlib import aclosing
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 
-from quell.errors import QuellError
+from quell.errors import ModelError
 from quell.events import ToolCall, Usage
+from quell.models import scripted
 from quell.models.scripted import ECHO, REACT, Scripted, plugin
 from quell.ports import Ask, Chunk, Message, Model, Notice, Reasoning, Text, ToolResult
 
@@ -156,6 +158,35 @@ def test_a_script_is_answered_in_order_and_then_plainly() -> None:
     assert text_of(answer(user("go"), model=model)) == "You said: go"
 
 
+def test_each_session_plays_the_file_that_it_names_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H09: however many sessions there are, so many are remembered."""
+    (tmp_path / "a.jsonl").write_text('{"say": "one"}\n{"say": "two"}\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(scripted, "PLAYED", 3)
+    model = Scripted([[{"say": "for whoever names none"}]])
+
+    async def ask(session: str, file: str = "a.jsonl") -> str:
+        return text_of([one async for one in model.answer(Ask([user("go")], model=file, session=session))])
+
+    async def main() -> None:
+        full = str(tmp_path / "a.jsonl")
+        assert [await ask("s"), await ask("t"), await ask("s"), await ask("s")] == ["one", "one", "two", "You said: go"]
+        assert [await ask("s", full), await ask("t"), await ask("s", "")] == ["one", "two", "for whoever names none"]
+        for number in range(20):
+            assert await ask(str(number)) == "one"
+        assert len(model._played) == 3
+        for file, words in {
+            "nowhere.jsonl": f"^the script {tmp_path}/nowhere.jsonl: cannot be read: No such file",
+            ".": f"^the script {tmp_path}: is not a file$",
+            "a\0b": "cannot be read: embedded null byte",
+        }.items():
+            with pytest.raises(ModelError, match=words):
+                await ask("s", file)
+        assert len(model._played) == 3
+
+    run(main())
+
+
 def test_words_keep_every_space_and_line() -> None:
     text = "  one\n\n two\tthree  \n"
     assert text_of(answer(user(""), model=Scripted([[{"say": text}]]))) == text
@@ -169,7 +200,7 @@ def test_a_script_waits_and_fails_with_its_own_words() -> None:
         began = loop.time()
         assert await anext(stream) == Text("now")
         assert loop.time() - began >= 0.05
-        with pytest.raises(QuellError, match=r"^on fire$"):
+        with pytest.raises(ModelError, match=r"^on fire$"):
             await anext(stream)
 
     run(main())

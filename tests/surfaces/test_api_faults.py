@@ -130,7 +130,7 @@ ODD = [
 def test_names_of_nobody_are_a_404_everywhere(stage: Stage) -> None:
     async def main(house: House) -> None:
         await house.post("/sessions", {"cwd": str(stage.cwd), "title": "a title"})
-        bodies: dict[str, Any] = {"rename": {"title": "x"}, "say": {"text": "x"}, "answer": {"allow": True}}
+        bodies: dict[str, Any] = {"amend": {"title": "x"}, "say": {"text": "x"}, "answer": {"allow": True}}
         for route in [one for one in ROUTES if "{id}" in one.path]:
             for word in ODD:
                 path = route.path.replace("{id}", quote(word, safe="%")).replace("{number}", "1")

@@ -158,6 +158,11 @@ class Facts:
             return int(next((one["request"] for one in asked if one["session"] == self.session), 1))
         return int(self.http.get(f"{self.api}/receipts").json()["receipts"][0]["seq"])
 
+    def digest(self) -> str:
+        """Of what is always allowed, if anything is by now."""
+        kept = self.http.get(f"{self.api}/grants").json()["grants"]
+        return str(kept[-1]["digest"]) if kept else "0" * 64
+
 
 def probe(operation: Any, mode: Any, settings: hypothesis.settings, facts: Facts, count: Iterator[int]) -> None:
     cases: st.SearchStrategy[Any] = operation.as_strategy(generation_mode=mode)
@@ -170,6 +175,7 @@ def probe(operation: Any, mode: Any, settings: hypothesis.settings, facts: Facts
         found: dict[str, Callable[[], Any]] = {
             "id": lambda: facts.session,
             "number": lambda: facts.number(operation.path),
+            "digest": facts.digest,
         }
         names = list(case.path_parameters or {}) if real else []
         for name in names:

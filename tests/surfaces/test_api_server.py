@@ -33,7 +33,7 @@ def play(stage: Stage, main: Callable[[House], Awaitable[None]]) -> None:
 def test_agents_plugins_health_and_metrics_say_what_there_is(stage: Stage) -> None:
     async def main(house: House) -> None:
         agents = {one["name"]: one for one in (await house.get("/agents"))["agents"]}
-        assert set(agents) == {"actor", "scripted"} and "shell" in agents["scripted"]["tools"]
+        assert set(agents) == {"actor", "assistant", "scripted"} and "shell" in agents["scripted"]["tools"]
         plugins = {one["name"]: one for one in (await house.get("/plugins"))["plugins"]}
         assert "tool shell" in plugins["shell"]["provides"] and plugins["troupe"]["errors"] == 0
         health = await house.get("/health")

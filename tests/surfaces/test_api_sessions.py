@@ -126,6 +126,45 @@ def test_a_session_is_renamed_forked_and_deleted_in_the_right_order(stage: Stage
     play(stage, main)
 
 
+def test_who_answers_is_chosen_at_the_start_and_between_turns(stage: Stage) -> None:
+    gate = stage.waiting()
+    stage.model.will([call("wait")])
+    stage.agents = [stage.agent(), stage.agent("modelless", model="")]
+
+    async def main(house: House) -> None:
+        assert await house.fault("POST", "/sessions", {"agent": "modelless"}) == (400, "bad_request")
+        id_ = await opened(house, stage, agent="modelless", model="actor:tiny")
+        card = await house.get(f"/sessions/{id_}")
+        assert (card["agent"], card["model"]) == ("modelless", "actor:tiny")
+        for body in ({}, {"model": ""}, {"model": "nobody:x"}, {"agent": "nobody", "title": "not taken"}):
+            assert await house.fault("PATCH", f"/sessions/{id_}", body) == (400, "bad_request"), body
+        card = await house.ok("PATCH", f"/sessions/{id_}", {"agent": "actor", "model": "actor:large", "title": "new"})
+        assert (card["agent"], card["model"], card["title"]) == ("actor", "actor:large", "new")
+        await house.post(f"/sessions/{id_}/messages", {"text": "go"})
+        await gate.reached.wait()
+        assert await house.fault("PATCH", f"/sessions/{id_}", {"model": "actor"}) == (409, "conflict")
+        gate.opened.set()
+        await house.card(id_, "idle")
+        assert (await house.get(f"/sessions/{id_}"))["model"] == "actor:large"
+
+    play(stage, main)
+
+
+def test_pictures_come_with_a_message(stage: Stage) -> None:
+    picture = {"media": "image/gif", "data": "R0lGODlh"}
+
+    async def main(house: House) -> None:
+        id_ = await opened(house, stage, agent="actor")
+        for wrong in ([{"media": "image/png", "data": "R0lGODlh"}], [{"media": "image/gif"}], ["R0lGODlh"]):
+            fault = await house.fault("POST", f"/sessions/{id_}/messages", {"text": "look", "images": wrong})
+            assert fault == (400, "bad_request")
+        await house.post(f"/sessions/{id_}/messages", {"text": "look", "images": [picture]})
+        await house.card(id_, "idle")
+        assert [(one.media, one.data) for one in stage.model.asks[0].messages[-1].images] == [("image/gif", "R0lGODlh")]
+
+    play(stage, main)
+
+
 @pytest.mark.parametrize("what", ["delete", "restart"])
 def test_a_live_session_is_stopped_first(stage: Stage, what: str) -> None:
     """H27: nothing of the old one is left."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from quell.events import ApprovalAnswered, ApprovalAsked, StopReceipt
+from quell.kernel.grants import FILE
 from quell.kernel.runtime import Runtime
 from tests.kernel.cast import Stage, call, live
 from tests.supervise.conftest import alive
@@ -125,6 +128,53 @@ def test_an_approval_is_answered_once_and_for_what_was_looked_at(stage: Stage) -
 
     play(stage, main)
     assert [(one.allow, one.reason) for one in stage.of(ApprovalAnswered)] == [(True, "fine")]
+
+
+def test_a_yes_goes_as_far_as_it_says_and_what_is_always_allowed_is_listed_and_revoked(stage: Stage) -> None:
+    stage.approval = {"*": "ask"}
+
+    async def main(house: House) -> None:
+        id_ = (await house.post("/sessions", {"cwd": str(stage.cwd), "agent": "actor"}))["id"]
+
+        async def go(name: str, **answer: Any) -> Any:
+            """Answer what is asked; None if nothing was."""
+            stage.model.will([call("note", name=name)])
+            await house.post(f"/sessions/{id_}/messages", {"text": "go"})
+            while (card := await house.get(f"/sessions/{id_}"))["state"] != "idle":
+                for one in card["approvals"]:
+                    path = f"/sessions/{id_}/approvals/{one['request']}"
+                    assert await house.fault("POST", path, {"allow": True, "extent": "ever"}) == (400, "bad_request")
+                    assert await house.fault("POST", path, {"allow": False, "extent": "always"}) == (400, "bad_request")
+                    told = await house.post(path, {"allow": True, **answer})
+                    await house.card(id_, "idle")
+                    return told["extent"]
+                await asyncio.sleep(0.005)
+            return None
+
+        assert await go("a") == "once"
+        assert await go("a", extent="session") == "session"
+        assert await go("a") is None
+        assert (await house.get("/grants"))["grants"] == []
+        assert await go("b", extent="always") == "always"
+        assert await go("b") is None
+        [kept] = (await house.get("/grants"))["grants"]
+        assert (kept["agent"], kept["cwd"], kept["tool"], kept["arguments"]) == (
+            "actor",
+            str(stage.cwd),
+            "note",
+            {"name": "b"},
+        )
+        for word in ("0" * 64, "zz", "%2e%2e", kept["digest"] + "0", "%00"):
+            assert await house.fault("DELETE", f"/grants/{word}") == (404, "no_grant")
+        assert await house.fault("DELETE", f"/grants/{kept['digest'][:3]}") == (409, "conflict")
+        assert await house.ok("DELETE", f"/grants/{kept['digest'][:8]}") == kept
+        assert (await house.get("/grants"))["grants"] == []
+        (stage.state / FILE).unlink()
+        (stage.state / FILE).mkdir()
+        assert await go("b", extent="always") == "once", "it could not be kept, and the answer says so"
+
+    play(stage, main)
+    assert [one.extent for one in stage.of(ApprovalAnswered)] == ["once", "session", "always", "always"]
 
 
 def test_of_many_who_stop_the_same_all_get_the_receipt(stage: Stage) -> None:

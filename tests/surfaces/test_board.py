@@ -35,6 +35,7 @@ from quell.events import (
     RuntimeReady,
     RuntimeStopped,
     SessionClosed,
+    SessionConfigured,
     SessionDeleted,
     SessionForked,
     SessionOpened,
@@ -104,6 +105,7 @@ def test_a_session_is_idle_runs_and_is_idle_again(log: Log) -> None:
         id="a",
         title="a title",
         agent="coder",
+        model="",
         cwd="/src",
         parent="",
         origin="",
@@ -387,6 +389,38 @@ def test_summaries_are_no_output(log: Log) -> None:
     log.add(ModelAnswered, request=asked, text="In short: nothing")
     failed = log.add(ModelRequested, purpose="compact")
     log.add(ModelFailed, request=failed, error="OSError: gone")
+    assert log.card().last == ""
+
+
+def test_a_card_tells_who_answers_now(log: Log) -> None:
+    log.open(agent="coder")
+    log.add(ModelRequested, model="openai:small")
+    assert (log.card().agent, log.card().model) == ("coder", "openai:small")
+    log.add(SessionConfigured, agent="other", model="anthropic:large")
+    assert (log.card().agent, log.card().model) == ("other", "anthropic:large")
+
+
+def test_an_answer_that_begins_again_is_shown_without_what_is_void(log: Log) -> None:
+    log.open()
+    turn = log.turn()
+    asked = log.add(ModelRequested)
+    log.add(MessageDelta, request=turn, cause=asked, text="Hal")
+    log.add(ModelDelta, request=asked, channel="notice", text="asking again")
+    assert log.card().last == "asking again"
+    log.add(MessageDelta, request=turn, cause=asked, text="Hel")
+    assert log.card().last == "Hel"
+    log.add(ModelAnswered, request=asked, text="Hello")
+    log.add(MessageDone, request=turn, text="Hello")
+    assert log.card().last == "Hello"
+
+
+def test_that_it_is_summed_up_is_shown_while_it_is(log: Log) -> None:
+    log.open()
+    asked = log.add(ModelRequested, purpose="compact")
+    log.add(ModelDelta, request=asked, channel="notice", text="summarising")
+    log.add(ModelDelta, request=asked, text="In short: ")
+    assert log.card().last == "summarising"
+    log.add(ModelAnswered, request=asked, text="In short: nothing")
     assert log.card().last == ""
 
 

@@ -17,7 +17,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
-from quell.config import load
+from quell.configfile import load
 from quell.errors import UsageError
 from quell.surfaces.http.keys import Keys
 from tests.cli.command import BOUND, quell

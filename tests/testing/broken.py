@@ -12,6 +12,7 @@ from quell.events import (
     QueueDiscarded,
     RuntimeStopped,
     SessionCompacted,
+    SessionConfigured,
     SessionDeleted,
     StopReceipt,
     StopRequested,
@@ -393,6 +394,11 @@ def forked_in_the_middle(chat: Chat) -> None:
     chat.emit(KINDS["session.forked"], origin="b", upto=1)
 
 
+def another_agent_in_the_middle(chat: Chat) -> None:
+    chat.emit(SessionConfigured, agent="other")
+    chat.end()
+
+
 def numbers_that_fall(chat: Chat) -> None:
     chat.end()
     chat.script.skip(-2)
@@ -456,6 +462,7 @@ PLANTS: dict[Callable[[Chat], None], str] = {
     ready_with_what_a_crash_left: "runtime.ready: request 4 (turn.started) is open",
     turn_after_the_runtime_stopped: "turn.started: starts after runtime.stopped",
     forked_in_the_middle: "session.forked: its session had a turn before",
+    another_agent_in_the_middle: "session.configured: another answers while request 4 (turn.started) is open",
     numbers_that_fall: "message.user: comes after seq 5, but seq must rise",
 }
 """What is done to a session whose turn has begun, and what must be said of it."""

@@ -57,6 +57,8 @@ class Walker:
 
     def ask(self) -> None:
         if self._running and not (self._stop or self._model or self._tools):
+            if self._dice.random() < 0.1:
+                self.chat.compact("so far, in the middle of a turn", self.chat.script.events[-1].seq)
             self._model = self.chat.ask()
 
     def answer(self) -> None:

@@ -26,6 +26,8 @@ class Session:
         self.turn = scope.scope("turn")
         self.jobs: list[quell.Process] = []
         self.shown: list[str] = []
+        self.remembered: list[str] = []
+        self.redact: Callable[[str], str] = str
         self.delegated: list[tuple[str, str]] = []
         self.spawned: list[quell.Process] = []
 
@@ -48,7 +50,12 @@ class Caller:
     def output(self, text: str) -> None:
         self._home.shown.append(text)
 
-    async def spawn(self, argv: Sequence[str], *, background: bool = False, **wishes: Any) -> quell.Process:
+    def redact(self, text: str) -> str:
+        return self._home.redact(text)
+
+    async def spawn(
+        self, argv: Sequence[str], *, background: bool = False, shown: Sequence[str] = (), **wishes: Any
+    ) -> quell.Process:
         process = await (self._home.scope if background else self.scope).spawn(argv, **wishes)
         self._home.spawned.append(process)
         if background:
@@ -59,10 +66,10 @@ class Caller:
         return [one for one in self._home.jobs if not one.over.known]
 
     async def remember(self, text: str) -> None:
-        raise NotImplementedError  # no tool of the toolbox does yet
+        self._home.remembered.append(text)
 
     async def recall(self, query: str, limit: int = 5) -> list[str]:
-        raise NotImplementedError
+        return [one for one in self._home.remembered if query in one][:limit]
 
     async def delegate(self, agent: str, text: str) -> str:
         self._home.delegated.append((agent, text))

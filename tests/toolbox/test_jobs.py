@@ -9,7 +9,7 @@ import pytest
 from quell.errors import ToolError
 from quell.toolbox.jobs import ENDED_KEPT, Jobs, JobsTool
 from quell.toolbox.shell import Shell
-from quell.toolbox.tape import HEAD, TAIL
+from quell.toolbox.tape import HEAD, SEAM, TAIL
 
 from .callers import BOUND, Session, alive, in_session, run, sessions, until
 
@@ -82,7 +82,7 @@ def test_a_job_that_writes_for_ever_neither_stands_still_nor_fills_the_memory(tm
         text = await desk.read("job-1")
         assert text.partition("]\n")[2].startswith("first\ny\n")
         assert HEAD + TAIL < len(text) < HEAD + TAIL + 300
-        assert sum(len(each) for each in vars(job.tape).values() if isinstance(each, str)) <= HEAD + 2 * TAIL
+        assert sum(len(each) for each in vars(job.tape).values() if isinstance(each, str)) <= HEAD + 2 * TAIL + SEAM
         late = await desk.read("job-1", job.tape.total - 10)
         assert re.search(r"\n\[output after \d+ up to \d+\]\n(\[…|[y\n]{10})", late)
         await desk.end("job-1")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -13,8 +14,9 @@ import uvloop
 from quell.errors import ScopeStoppedError, ToolError
 from quell.supervise.environment import BASIC
 from quell.toolbox import shell as module
+from quell.toolbox.jobs import Jobs, JobsTool
 from quell.toolbox.shell import COMMAND_LIMIT, ENVIRONMENT, MAX_TIMEOUT, Shell
-from quell.toolbox.tape import HEAD, LIVE_LIMIT, TAIL
+from quell.toolbox.tape import HEAD, LIVE_LIMIT, TAIL, seam
 
 from .callers import Caller, Session, alive, in_session, parent, running, until
 
@@ -96,6 +98,39 @@ def test_of_long_output_the_beginning_and_the_end_are_kept_and_the_command_is_no
         live = "".join(session.shown)
         assert LIVE_LIMIT < len(live) < LIVE_LIMIT + 200
         assert live.endswith("[quell: what follows is not shown live]\n")
+
+    in_session(tmp_path, body)
+
+
+def masked(text: str) -> str:
+    return text.replace("sesame-open", "***")
+
+
+def test_a_cut_goes_through_no_secret_wherever_it_falls(tmp_path: Path) -> None:
+    """Half of one would not be known as one, and be shown."""
+    secret, shift = "sesame-open", "x" * 7
+    text = (shift + secret) * 10
+    for near in range(len(text)):
+        at = seam(text, near, masked)
+        assert masked(text[:at]) + masked(text[at:]) == masked(text) and near <= at < near + len(secret)
+    assert seam(text, len(text) + 5, masked) == len(text)
+
+    async def body(session: Session) -> None:
+        session.redact = masked
+        jobs, total = Jobs(), len(secret) * 48_000
+        secrets = f"yes {secret} | tr -d '\\n' | head -c {total}"
+        output = await session.call(Shell(jobs), {"command": secrets})
+        assert "characters left out" in output
+        live = "".join(session.shown)
+        assert LIVE_LIMIT <= len(live) < LIVE_LIMIT + 200 and live.endswith("not shown live]\n")
+        await session.call(Shell(jobs), {"command": secrets, "background": True})
+        await session.jobs[0].over.wait()
+        parts = [output, live]
+        for after in (1, 5, HEAD - 3, HEAD + 3, total - TAIL - 2, total - 20):
+            said = await session.call(JobsTool(jobs), {"action": "read", "job": "job-1", "after": after})
+            parts.append(said.partition("]\n")[2])
+        for part in parts:
+            assert set(re.sub(r"\[[^]]*\]", "", masked(part)).split("***")) <= {"", "\n", "\n\n"}, part[:100]
 
     in_session(tmp_path, body)
 

@@ -27,7 +27,8 @@ class Blocker:
 class Composed(home.Runtime):
     def __init__(self, **given: Any) -> None:
         given["agents"] = [*given.get("agents", ()), Agent(name="careful")]
-        super().__init__(**given, plugins=[Blocker()])
+        given["plugins"] = [*given.get("plugins", ()), Blocker()]
+        super().__init__(**given)
 
 
 if __name__ == "__main__":

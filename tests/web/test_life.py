@@ -34,21 +34,38 @@ def test_approvals_show_all_arguments_and_are_answered_once(serve: Serve, visit:
     approval = one.page.get_by_role("group", name="Approval of shell")
     expect(one.talk.locator(".call .command")).to_have_text(f"touch {tmp_path}/allowed")
     expect(one.card("Careful")).to_have_attribute("data-state", "asking")
-    approval.get_by_role("button", name="Allow").click()
+    approval.get_by_role("button", name="Allow once").click()
     expect(approval).to_have_count(0)
     expect(one.talk.locator(".call")).to_have_attribute("data-state", "done")
     assert (tmp_path / "allowed").exists()
+
+    calls = one.talk.locator(".call")
+    for word, told in (("This session", "allowed in this session"), ("Always", "always allowed")):
+        for count in range(2):
+            before = calls.count()
+            one.say(f"$ : {word}")
+            if not count:
+                button = approval.get_by_role("button", name=word)
+                button.focus()
+                one.page.keyboard.press("Enter")
+            expect(calls).to_have_count(before + 1)
+            expect(calls.last).to_have_attribute("data-state", "done")
+            expect(calls.last.locator(".note")).to_have_count(0 if count else 1)  # the second was not asked
+            if not count:
+                expect(calls.last.locator(".note")).to_have_text(told)
+    assert [one["arguments"]["command"] for one in server.client.get("grants")["grants"]] == [": Always"]
+    asked = calls.count()
 
     one.say(f"$ touch {tmp_path}/denied")
     one.page.locator("a.mark").click()  # the overview has every open question
     question = one.page.locator(".question")
     expect(question.locator(".command")).to_have_text(f"touch {tmp_path}/denied")
     question.get_by_label("Reason").fill("not on my disk")
-    question.get_by_role("button", name="Deny").click()
+    question.get_by_role("button", name="Refuse").click()
     expect(question).to_have_count(0)
     one.open(session)
-    expect(one.talk.locator(".call").nth(1)).to_have_attribute("data-state", "refused")
-    expect(one.talk.locator(".call").nth(1)).to_contain_text("not on my disk")
+    expect(calls.nth(asked)).to_have_attribute("data-state", "refused")
+    expect(calls.nth(asked)).to_contain_text("not on my disk")
     assert not (tmp_path / "denied").exists()
 
 

@@ -13,6 +13,11 @@ else:
     import _signal as signal  # without the enums, which take longer than all of `quell --version`
 
 COMMANDS = {
+    "run": "give an agent one task, here and now",
+    "chat": "talk with an agent in this terminal",
+    "agent": "list, add, show and remove agents",
+    "config": "show, set and check the settings",
+    "session": "list, show, export, delete and fork sessions, wherever they ran",
     "serve": "run agents, with an HTTP API and a page",
     "open": "open the page in the browser",
     "down": "end the server, and everything that runs in it",
@@ -38,12 +43,23 @@ Quell: the agent runtime where stop means stop.
 
 usage: quell COMMAND [options]
 
+begin here:
+  run         give an agent one task, here and now; works offline, without a key
+  chat        talk with an agent in this terminal
+  exec        run any command contained; when it ends, or quell does, nothing of it survives
+
+what you have:
+  agent       list, add, show and remove agents
+  config      show, set and check the settings, models and defaults
+  session     list, show, export, delete and fork sessions, wherever they ran
+  plugin      list, install, remove, enable and disable plugins
+
 a server and its page:
   serve       run agents, with an HTTP API and a page
   open        open the page in the browser
   down        end the server, and everything that runs in it
 
-its sessions (all with --json):
+the server's sessions (all with --json):
   ps          list them: what each does, runs and said last; --watch goes on
   logs        what happened; -f goes on
   send        send a message and show the answer; --new opens a session first
@@ -53,10 +69,8 @@ its sessions (all with --json):
   approve     what waits for leave, and give it
   receipts    what stops observed
 
-without a server:
-  exec        run a command contained; when it ends, or quell does, nothing of it survives
-  plugin      list, install, remove, enable and disable plugins
-  doctor      what containment this machine gives, leftovers of crashes found and ended
+this machine:
+  doctor      what containment it gives, leftovers of crashes found and ended
   completion  completion of all this for bash, zsh and fish
 
 options:
@@ -64,6 +78,9 @@ options:
   --version      the version
 
 examples:
+  quell run "say hello"
+  quell run '$ npm test'
+  quell config set defaults.model openai:gpt-5 && quell chat
   quell exec -- npm test
   quell serve --detach && quell send --new '$ npm test'
   quell stop --all

@@ -1,4 +1,4 @@
-"""The commands that speak to a server, as one typer app: a fault is one sentence on stderr, never a box or a traceback.
+"""The commands as one typer app: a fault is one sentence on stderr, never a box or a traceback.
 
 A command's module is loaded when that command runs, or is completed.
 """
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
 
 OURS, INTERRUPTED = 125, 130
 FUNCTIONS = {
+    "run": ("run", "run"),
+    "chat": ("chat", "chat"),
+    "agent": ("agents", "agent"),
+    "config": ("configuration", "config"),
+    "session": ("sessions", "session"),
     "serve": ("serve", "serve"),
     "down": ("down", "down"),
     "open": ("opening", "open_page"),
@@ -40,7 +45,9 @@ FUNCTIONS = {
     "receipts": ("receipts", "receipts"),
     "completion": ("app", "completion"),
 }
-"""Where the function of each command is."""
+"""Where the function of each command is, or the app of its own commands."""
+HEARS_ITSELF = ("run", "chat", "serve")
+"""They take signals in a way of their own, and hold them until then (H22)."""
 SHELLS = ("bash", "zsh", "fish")
 WRONG: type[Exception] = typer.BadParameter.__mro__[1]
 """What typer raises for wrong words of any kind."""
@@ -50,7 +57,7 @@ _PLUGIN = ("list", "install", "remove", "enable", "disable")
 def run(words: Sequence[str], mask: Collection[int]) -> int:
     """`mask` is the signal mask that we were started with; by now all are held back (H22)."""
     try:
-        if words[:1] != ["serve"]:  # which hears them in a thread of its own
+        if not words or words[0] not in HEARS_ITSELF:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         asked = os.environ.get("COMP_WORDS", "") + os.environ.get("_TYPER_COMPLETE_ARGS", "")
         wanted = words[:1] or [name for name in FUNCTIONS if name in asked.split()]
@@ -93,7 +100,11 @@ def build(wanted: Collection[str]) -> TyperGroup:
     )
     for name, purpose in COMMANDS.items():
         if name in FUNCTIONS and name in wanted:
-            app.command(name, short_help=purpose)(_function(name))
+            found = _found(name)
+            if isinstance(found, typer.Typer):
+                app.add_typer(found, name=name, short_help=purpose)
+            else:
+                app.command(name, short_help=purpose)(found)
         elif name == "plugin":
             app.command(name, short_help=purpose, context_settings=_ANY)(_plugin)
         else:
@@ -103,9 +114,9 @@ def build(wanted: Collection[str]) -> TyperGroup:
     return group  # type: ignore[no-any-return]  # a group, because it has commands
 
 
-def _function(name: str) -> Callable[..., int]:
-    module, function = FUNCTIONS[name]
-    found: Callable[..., int] = getattr(importlib.import_module(f".{module}", __package__), function)
+def _found(name: str) -> Callable[..., int] | typer.Typer:
+    module, attribute = FUNCTIONS[name]
+    found: Callable[..., int] | typer.Typer = getattr(importlib.import_module(f".{module}", __package__), attribute)
     return found
 
 

@@ -25,8 +25,10 @@ HELP = """\
 A line is sent as a message; while the session is busy it waits in the queue. A first / is doubled to be sent.
   /stop         stop the turn        /force        stop it by force
   /queue        what waits           /release      let parked messages be answered
-  /discard      drop them            /approve [N]  say yes to an open question
-  /deny [N]     say no               /detach       leave; the session goes on (so do Ctrl+C, Ctrl+D)
+  /discard      drop them            /detach       leave; the session goes on (so do Ctrl+C, Ctrl+D)
+An open question, or that of the number N, is answered with a reason if there is one:
+  /approve [N]  yes, for once        /session [N]  yes, for exactly this in this session
+  /deny [N]     no                   /always [N]   yes, for exactly this always
 """
 
 
@@ -172,15 +174,21 @@ class Attached:
     def _discard(self, _rest: str) -> None:
         self._begin("queue/discard", {}, lambda answer: note(f"discarded {_numbers(answer)}"))
 
-    def _approve(self, rest: str, allow: bool = True) -> None:
+    def _approve(self, rest: str, allow: bool = True, extent: str = "once") -> None:
         number, _, reason = rest.partition(" ")
         if number and not number.isdecimal():
             raise UsageError("a question is named by its number: /approve 12")
         card = self._client.get("sessions", self._id)
-        give(self._client, chosen(card, int(number) if number else None), allow, reason.strip())
+        give(self._client, chosen(card, int(number) if number else None), allow, reason.strip(), extent)
 
     def _deny(self, rest: str) -> None:
         self._approve(rest, allow=False)
+
+    def _for_session(self, rest: str) -> None:
+        self._approve(rest, extent="session")
+
+    def _always(self, rest: str) -> None:
+        self._approve(rest, extent="always")
 
     def _detach(self, _rest: str) -> None:
         self._left = True
@@ -200,6 +208,8 @@ _COMMANDS: dict[str, Callable[[Attached, str], None]] = {
     "release": Attached._release,
     "discard": Attached._discard,
     "approve": Attached._approve,
+    "session": Attached._for_session,
+    "always": Attached._always,
     "deny": Attached._deny,
     "detach": Attached._detach,
     "help": Attached._help,

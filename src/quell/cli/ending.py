@@ -79,6 +79,11 @@ class Ending(threading.Thread):
         self._wishes.append(Asked(reason, force))
         os.eventfd_write(self._bell, 1)
 
+    def met(self) -> None:
+        """In the loop: what was asked so far has been done otherwise, and the next is a first one again."""
+        with self._lock:
+            self.asked = [one for one in self.asked if not one.taken.is_set()]
+
     def close(self) -> None:
         self._over = True
         os.eventfd_write(self._bell, 1)

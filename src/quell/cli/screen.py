@@ -16,7 +16,7 @@ from ..errors import QuellError
 from .words import complain
 
 Part = tuple[str, str]
-"""A style and a text."""
+"""A style, which may be several words, and a text."""
 Line = list[Part]
 
 _SEQUENCE = re.compile(
@@ -25,7 +25,14 @@ _SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]"
 )
 _DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_COLOURS = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "bold": "1", "dim": "2", "alarm": "1;31"}
+_PARTIAL = re.compile(  # what may become one of those
+    r"(?:\x1b(?:\[[0-?]*)?[ -/]*|\x9b[0-?]*[ -/]*|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*\x1b?|\r)\Z"
+)
+_HELD = 4096  # characters that are held back for the end of a sequence
+_COLOURS = {
+    "red": "31", "green": "32", "yellow": "33", "cyan": "36",
+    "bold": "1", "dim": "2", "italic": "3", "underline": "4", "alarm": "1;31",
+}  # fmt: skip
 
 
 class ReaderGone(Exception):
@@ -36,6 +43,31 @@ def safe(text: str) -> str:
     """Text that can do nothing to a terminal but be read."""
     text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
     return _DANGEROUS.sub(lambda found: repr(found[0])[1:-1], _SEQUENCE.sub("", text))
+
+
+def exact(text: str) -> str:
+    """The same with nothing taken out: for what somebody is to decide on, all of it must be seen."""
+    return _DANGEROUS.sub(lambda found: repr(found[0])[1:-1], text)
+
+
+class Cleaner:
+    """Text that comes in pieces, made safe as if it came at once: a sequence may be cut anywhere."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def take(self, text: str) -> str:
+        """What can be shown by now."""
+        text = self._held + text
+        begun = _PARTIAL.search(text)
+        whole = len(text) if begun is None or len(text) - begun.start() > _HELD else begun.start()
+        self._held = text[whole:]
+        return safe(text[:whole])
+
+    def end(self) -> str:
+        """What was held back."""
+        held, self._held = self._held, ""
+        return safe(held)
 
 
 def one_line(text: str, longest: int = 0) -> str:
@@ -75,7 +107,9 @@ class Screen:
 
     def _painted(self, style: str, text: str) -> str:
         text = safe(text)
-        return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m" if style and text.strip() and self.colour else text
+        if not (style and text.strip() and self.colour):
+            return text
+        return f"\x1b[{';'.join(_COLOURS[word] for word in style.split())}m{text}\x1b[0m"
 
     def _put(self, text: str) -> None:
         data = text.encode(errors="backslashreplace")

@@ -11,13 +11,12 @@ import typer
 
 from ..errors import UsageError
 from .client import Client
+from .codes import ENDS, FAILED, INTERRUPTED, STOPPED
 from .flags import Json, State, complete_agent, complete_session
 from .following import Follower, Patience
 from .screen import Screen, note
 from .transcript import Event, Transcript
 
-FAILED, NOT_ANSWERED, DETACHED = 1, 3, 130
-CODES = {"completed": 0, "failed": FAILED, "limit": FAILED, "interrupted": FAILED, "stopped": NOT_ANSWERED}
 RETURN = 30.0  # seconds that a server which restarts is waited for
 
 
@@ -45,8 +44,8 @@ def send(
 
     Ctrl+C only stops watching: the turn goes on. With --json: the events of the turn, one a line.
 
-    Exit codes: 0 answered; 1 the turn failed, was interrupted or met a limit; 3 it was stopped, or the message was
-    parked or discarded; 125 a fault of quell's or of its options; 130 Ctrl+C.
+    Exit codes: 0 answered; 1 the turn failed or was interrupted; 3 it was stopped, or the message was parked or
+    discarded; 4 it met a limit; 125 a fault of quell's or of its options; 130 Ctrl+C.
     """
     for flag, value in (("--agent", agent), ("--cwd", cwd), ("--title", title)):
         if value is not None and not new:
@@ -97,7 +96,7 @@ class Watch:
         except KeyboardInterrupt:
             self._speech.end()
             note(f"detached; the session goes on: quell attach {self._session}, quell stop {self._session}")
-            return DETACHED
+            return INTERRUPTED
 
     def _follow(self, follower: Follower) -> int:
         patience = Patience(follower, note, RETURN)
@@ -119,8 +118,8 @@ class Watch:
         if mine or about_us or kind == "session.deleted":
             self._show(event)
         if about_us or kind == "session.deleted":
-            return NOT_ANSWERED
-        return CODES.get(event["end"], FAILED) if mine and kind == "turn.ended" else None
+            return STOPPED
+        return ENDS.get(event["end"], FAILED) if mine and kind == "turn.ended" else None
 
     def _show(self, event: Event) -> None:
         if self._json:

@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from ..errors import QuellError
-from .flags import State
+from .flags import Config, State
 from .words import complain, show
 
 TYPE_CHECKING = False
@@ -29,9 +29,7 @@ def serve(
         int, typer.Option("--port", metavar="N", min=0, max=65535, help="0 takes any that is free.")
     ] = PORT,
     state: State = None,
-    config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Settings and agents, as TOML.")
-    ] = None,
+    config: Config = None,
     no_browser: Annotated[bool, typer.Option("--no-browser", help="Do not open the page.")] = False,
     detach: Annotated[
         bool, typer.Option("--detach", help="Serve on without this terminal, until `quell down`.")

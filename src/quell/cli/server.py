@@ -16,13 +16,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..errors import QuellError, StateInUseError
+from ..supervise.ledger import state_dir
 from . import served
 from .client import usual_place
 from .ending import Asked, Ending
 from .logfile import LogFile
 
 if TYPE_CHECKING:
-    from ..config import Loaded
+    from ..configfile import Loaded
     from ..runtime import Runtime
     from ..supervise import Receipt
     from ..supervise.errand import Fact
@@ -102,7 +103,7 @@ class Server:
             raise Interrupted
 
     def _configure(self) -> Loaded:
-        from ..config import load
+        from ..configfile import load
 
         loaded = load(self._options.config, os.environ)
         for warning in loaded.warnings:
@@ -154,18 +155,18 @@ class Server:
         return await self._stop(asked)
 
     async def _start(self, loaded: Loaded) -> None:
-        from ..runtime import Runtime
         from ..supervise.errand import Errand
         from ..surfaces.http.front import Front
         from ..surfaces.http.keys import Keys
         from ..surfaces.http.sockets import listen_unix
+        from .composing import runtime_for
 
         assert self._logs is not None
-        self._runtime = runtime = Runtime(
-            state_dir=self.folder,
-            agents=loaded.agents,
-            settings=loaded.settings,
-            secrets=loaded.secrets,
+        self._runtime = runtime = runtime_for(
+            loaded,
+            folder=self.folder,
+            home=self.folder if self._options.state else state_dir(),
+            config=self._options.config,
             contain=self._options.contain,
         )
         try:

@@ -48,7 +48,8 @@ class Transcript:
     # -- what each kind says
 
     def _user(self, event: Event) -> list[Line]:
-        return self._said(event, "user", event.get("text", ""))
+        pictures = [f"[{one.get('media', 'a picture')}]" for one in event.get("images", [])]
+        return self._said(event, "user", "\n".join([event.get("text", ""), *pictures]))
 
     def _answer(self, event: Event) -> list[Line]:
         return self._said(event, "answer", event.get("text", "")) if self._speech else []
@@ -90,6 +91,12 @@ class Transcript:
         question = f"{event.get('seq')} asks for leave to run {event.get('tool', '')} "
         return self._said(event, "approval", question + json.dumps(event.get("arguments", {}), indent=2))
 
+    def _decided(self, event: Event) -> list[Line]:
+        how = {"session": " in this session", "always": " always"}.get(event.get("extent", ""), "")
+        return self._said(
+            event, "approval", f"{event['request']} {f'allowed{how}' if event.get('allow') else 'denied'}{_why(event)}"
+        )
+
     def _receipt(self, event: Event) -> list[Line]:
         confirmed = bool(event.get("confirmed"))
         words = f"receipt {event.get('seq')}: {verdict(event.get('receipt', {}), confirmed)}"
@@ -127,9 +134,7 @@ _TELL: dict[str, Callable[[Transcript, Event], list[Line]]] = {
     "tool.refused": _tells("fault", lambda event: f"refused{_why(event)}", "red"),
     "turn.ended": Transcript._ended,
     "approval.asked": Transcript._asked,
-    "approval.answered": _tells(
-        "approval", lambda event: f"{event['request']} {'allowed' if event.get('allow') else 'denied'}{_why(event)}"
-    ),
+    "approval.answered": Transcript._decided,
     "approval.withdrawn": _tells("approval", lambda event: f"{event['request']} withdrawn{_why(event)}"),
     "stop.requested": _tells(
         "stop",
@@ -147,6 +152,9 @@ _TELL: dict[str, Callable[[Transcript, Event], list[Line]]] = {
         ),
     ),
     "session.renamed": _tells("session", lambda event: f"is now called {event.get('title', '')}"),
+    "session.configured": _tells(
+        "session", lambda event: f"from here on {' with '.join(filter(None, (event.get('agent'), event.get('model'))))}"
+    ),
     "session.forked": _tells("session", lambda event: f"forked from {event.get('origin')} at {event.get('upto')}"),
     "session.compacted": _tells("session", lambda event: f"compacted up to {event.get('upto')}", "dim"),
     "session.closed": _tells("session", lambda event: f"closed{_why(event)}"),

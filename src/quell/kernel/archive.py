@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..errors import NoSessionError, UsageError
-from ..events import Event, QueueParked, SessionDeleted, SessionForked, SessionOpened, SessionRenamed
+from ..events import (
+    Event,
+    QueueParked,
+    SessionConfigured,
+    SessionDeleted,
+    SessionForked,
+    SessionOpened,
+    SessionRenamed,
+)
 from ..ports import Store
 from ..supervise import Receipt
 from ..supervise.errand import Fact
@@ -35,6 +43,8 @@ class Info(msgspec.Struct, frozen=True):
     parent: str
     opened: float
     state: str
+    model: str = ""
+    """The one that was chosen for it; empty: the agent's own."""
 
 
 class Archive:
@@ -61,6 +71,9 @@ class Archive:
                     )
                 case SessionRenamed() if event.session in found:
                     found[event.session] = msgspec.structs.replace(found[event.session], title=event.title)
+                case SessionConfigured() if event.session in found:
+                    chosen = {"agent": event.agent, "model": event.model}
+                    found[event.session] = msgspec.structs.replace(found[event.session], **chosen)
                 case SessionDeleted():
                     found.pop(event.session, None)
         for id_, session in self._host.live.items():

@@ -39,22 +39,33 @@ class Call:
         """As it goes into the log."""
         return self._turn.session.host.journal.redaction.text(text)
 
-    async def spawn(self, argv: Sequence[str], *, background: bool = False, **wishes: Any) -> Process:
-        """Start a command in the session's box; FencedError once the turn is stopped (H18)."""
-        turn, session = self._turn, self._turn.session
-        self._pass_fence()
-        scope = session.jobs_scope() if background else self.scope
+    async def spawn(
+        self, argv: Sequence[str], *, background: bool = False, shown: Sequence[str] = (), **wishes: Any
+    ) -> Process:
+        """Start a command in the session's box and the agent's sandbox; FencedError once the turn is stopped (H18)."""
+        turn, session, agent = self._turn, self._turn.session, self._turn.session.agent
         wishes.setdefault("cwd", self.cwd)
         if self.env and wishes.get("env") is None:
             wishes["env"] = {**os.environ, **self.env}
-        process: Process = await session.host.spawn(scope, argv, **wishes)
+        whole = argv
+        if agent.isolation != "none":
+            self._pass_fence()
+            whole = await session.host.sandbox.wrap(agent, argv, self.cwd, shown, wishes)
+        self._pass_fence()
+        scope = session.jobs_scope() if background else self.scope
+        process: Process = await session.host.spawn(scope, whole, **wishes)
         try:
             self._pass_fence()
         except FencedError:
             process.begin_stop("the turn was stopped", 0)  # it was on its way when the stop came
             raise
         spawned = turn.emit(
-            ProcessSpawned, cause=self._request.seq, pid=process.pid, argv=list(process.argv), background=background
+            ProcessSpawned,
+            cause=self._request.seq,
+            pid=process.pid,
+            argv=[os.fsdecode(word) for word in argv],
+            background=background,
+            isolation="" if agent.isolation == "none" else agent.isolation,
         )
         session.commands.add(process, spawned)
         process.over.then(lambda: _ended(turn, process, spawned))

@@ -12,7 +12,7 @@ from .functions import tool_from
 from .registry import Registry
 
 if TYPE_CHECKING:
-    from ..ports import Handler, Harness, Memory, Model, Strategy, Surface, Tool
+    from ..ports import Handler, Harness, Memory, Model, Strategy, Surface, Tool, Where
     from .plugins import Loaded
 
     Subscribe = Callable[[Loaded, Handler, Sequence[str], float | None], None]
@@ -45,9 +45,13 @@ class Context:
             raise UsageError(f"{self.name}: the model {name} is given by what makes it, which is called, not {make!r}")
         self._registry.add_model(name, make, plugin=self.name, scope=self.scope)
 
-    def tool(self, tool: Tool | Callable[..., Any]) -> None:
+    def tool(self, tool: Tool | Callable[..., Any], *, where: Where | None = None) -> None:
         self._admit()
-        made = tool if hasattr(tool, "spec") and hasattr(tool, "call") else tool_from(tool)
+        made = tool if hasattr(tool, "spec") and hasattr(tool, "call") else tool_from(tool, where)
+        if made is tool and where is not None:
+            raise PluginRefusedError(
+                f"{self.name}: the tool {made.spec.name} is no function, and says itself where it runs"
+            )
         self._registry.add("tool", made.spec.name, made, plugin=self.name)
 
     def strategy(self, name: str, strategy: Strategy) -> None:

@@ -23,6 +23,7 @@ from ..events import (
     QueueDiscarded,
     QueueParked,
     SessionCompacted,
+    SessionConfigured,
     SessionForked,
     StopReceipt,
     StopRequested,
@@ -33,6 +34,7 @@ from ..events import (
     TurnStarted,
     encode,
 )
+from ..images import size_of
 
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|~&])")
 
@@ -54,7 +56,7 @@ def to_markdown(events: Iterable[Event], title: str) -> str:
 class _Page:
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self._waiting: dict[int, str] = {}
+        self._waiting: dict[int, MessageUser] = {}
         self._calls: dict[int, ToolRequested] = {}
         self._stops: dict[int, StopRequested] = {}
         self._summaries: set[int] = set()
@@ -63,11 +65,11 @@ class _Page:
     def add(self, event: Event) -> None:
         match event:
             case MessageUser():
-                self._waiting[event.seq] = event.text
+                self._waiting[event.seq] = event
             case TurnStarted():
                 self._said = ""
-                if (text := self._waiting.pop(event.cause, None)) is not None:
-                    self._parts += ["## User", quoted(text)]
+                if (message := self._waiting.pop(event.cause, None)) is not None:
+                    self._user("## User", message)
             case ModelRequested() if event.purpose == "compact":
                 self._summaries.add(event.seq)
             case ModelAnswered() if event.request not in self._summaries:
@@ -101,6 +103,8 @@ class _Page:
                 self._receipt(event)
             case SessionCompacted():
                 self._parts += ["**What came before was summed up:**", quoted(event.summary)]
+            case SessionConfigured():
+                self._note("From here on", f"{event.agent} with {event.model}" if event.model else event.agent)
             case SessionForked():
                 self._waiting.clear()
                 self._note("Forked from", event.origin)
@@ -109,9 +113,15 @@ class _Page:
         """What is left open comes last."""
         for call in list(self._calls.values()):
             self._parts += [f"### {code(call.tool)}, without a result", fenced(_json(call.arguments), "json")]
-        for text in self._waiting.values():
-            self._parts += ["## User, not answered yet", quoted(text)]
+        for message in self._waiting.values():
+            self._user("## User, not answered yet", message)
         return self._parts
+
+    def _user(self, heading: str, message: MessageUser) -> None:
+        """Pictures are named: what they show is in the JSONL."""
+        self._parts += [heading, quoted(message.text)]
+        for one in message.images:
+            self._note("With a picture", f"{one.media}, {size_of(one) / 1000:.1f} kB")
 
     def _answer(self, text: str) -> None:
         if text and text != self._said:

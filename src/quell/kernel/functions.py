@@ -1,7 +1,8 @@
 """A typed function with a docstring is a tool: its signature is the schema, and no call that does not fit reaches it.
 
-A coroutine function runs in the loop. Any other runs in a thread of the call's scope: it cannot be cancelled, and one
-that is still at work when the call is stopped is named on the receipt (H26).
+A coroutine function runs in the loop. Any other may block, and runs in a process of the call, which can be ended; one
+that no other process could find by its name, or that needs the caller, runs in a thread: that cannot be cancelled, and
+is named on the receipt when it is still at work then (H26).
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import functools
 import inspect
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import msgspec
 
 from ..errors import PluginRefusedError, ToolError
-from ..ports import Caller, ToolSpec
+from ..ports import Caller, ToolSpec, Where
 from .registry import civil, in_thread
+from .running import Named, named, run_apart
 
 if TYPE_CHECKING:
     from ..ports import Tool
@@ -24,35 +26,59 @@ if TYPE_CHECKING:
 _FIELD_ERROR = " - at `$."
 
 
-def tool_from(function: Callable[..., Any]) -> Tool:
-    """PluginRefusedError says what the function lacks."""
-    return FunctionTool(function)
+def tool_from(function: Callable[..., Any], where: Where | None = None) -> Tool:
+    """PluginRefusedError says what the function lacks, or why it cannot run there."""
+    return FunctionTool(function, where)
 
 
 class FunctionTool:
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], where: Where | None = None) -> None:
         name = getattr(_inner(function), "__name__", None) or type(function).__name__
         self._function = function
         self._awaited = _is_coroutine_function(function)
         self._takes_caller, parameters = _parameters(function, name)
+        self._where = self._place(name, where)
         self._shape = _shape(name, parameters)
         self._names = [parameter.name for parameter, _ in parameters]
         self._needed = [parameter.name for parameter, _ in parameters if parameter.default is parameter.empty]
         self.spec = ToolSpec(name=name, description=_description(function, name), parameters=_schema(self._shape))
 
+    def _place(self, name: str, wanted: object) -> Named | Where:
+        """Where it runs: what is wanted, if that makes sense, else the safest place that it can."""
+        if wanted not in (None, *get_args(Where)):
+            places = ", ".join(f'"{one}"' for one in get_args(Where))
+            raise PluginRefusedError(f"{name} cannot run in {wanted!r}: where is one of {places}")
+        if self._awaited and wanted in ("process", "thread"):
+            raise PluginRefusedError(
+                f"{name} cannot run in a {wanted}: it is a coroutine function, and runs in the loop"
+            )
+        if self._awaited or wanted == "loop":
+            return "loop"
+        found = "it takes the caller" if self._takes_caller else named(self._function)
+        if wanted == "process" and isinstance(found, str):
+            raise PluginRefusedError(f"{name} cannot run in a process: {found}")
+        return "thread" if wanted == "thread" or isinstance(found, str) else found
+
     async def call(self, arguments: Mapping[str, Any], caller: Caller) -> str:
-        given = self._fit(arguments)
+        fitting = self._fit(arguments)
+        if isinstance(self._where, Named):
+            plain = {one: value for one in arguments if _is_plain(value := getattr(fitting, one))}
+            raw = {one: value for one, value in arguments.items() if one not in plain}
+            return await run_apart(self._where, self.spec.name, plain, raw, caller)
+        given = {one: getattr(fitting, one) for one in self._names}
         if self._takes_caller:
             given[self._takes_caller] = caller
         call = functools.partial(self._function, **given)
         if self._awaited:
             result = await civil(call())
+        elif self._where == "loop":
+            result = await civil(_at_once(call))
         else:
             name = f"tool {self.spec.name}"
             result = await caller.scope.task(in_thread(call, name), name=name)
         return self._text(result)
 
-    def _fit(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def _fit(self, arguments: Mapping[str, Any]) -> msgspec.Struct:
         """The arguments as the function wants them, or a ToolError in one sentence."""
         name = self.spec.name
         if unknown := [one for one in arguments if one not in self._names]:
@@ -63,11 +89,10 @@ class FunctionTool:
         if missing := [one for one in self._needed if one not in arguments]:
             raise ToolError(f"{name} needs the argument `{missing[0]}`")
         try:
-            fitting = msgspec.convert(dict(arguments), self._shape)
+            return msgspec.convert(dict(arguments), self._shape)
         except msgspec.ValidationError as error:
             what, _, where = str(error).partition(_FIELD_ERROR)
             raise ToolError(f"{name}: the argument `{where.rstrip('`')}` does not fit: {what}") from None
-        return {one: getattr(fitting, one) for one in self._names}
 
     def _text(self, result: object) -> str:
         if isinstance(result, str):
@@ -76,6 +101,19 @@ class FunctionTool:
             return msgspec.json.encode(result).decode()
         except TypeError as error:
             raise TypeError(f"{self.spec.name} gave {type(result).__name__}, which has no JSON form: {error}") from None
+
+
+async def _at_once(call: Callable[[], object]) -> object:
+    return call()
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it comes out of JSON as it went in."""
+    if type(value) is list:
+        return all(map(_is_plain, value))
+    if type(value) is dict:
+        return all(type(key) is str and _is_plain(one) for key, one in value.items())
+    return value is None or type(value) in (str, int, float, bool)
 
 
 def _is_coroutine_function(function: Callable[..., Any]) -> bool:

@@ -27,7 +27,7 @@ from ..events import (
     TurnEnded,
     TurnStarted,
 )
-from ..ports import Message, ToolResult
+from ..ports import Message, ToolResult, ToolSpec
 
 SUMMARY = "Summary of the conversation so far: "
 STOPPED = "stopped"
@@ -112,7 +112,8 @@ class History:
         self._upto = 0
         self._waiting: dict[int, MessageUser] = {}  # messages whose turn has not come
         self._summaries: set[int] = set()  # requests for one, which are no part of the conversation
-        self._answer: Entry | None = None  # the latest of the turn that runs
+        self._question: Entry | None = None  # what the turn that runs answers
+        self._answer: Entry | None = None  # the latest of that turn
         self._calls: dict[int, tuple[Entry, Wish]] = {}
 
     @property
@@ -129,6 +130,18 @@ class History:
             found += entry.messages()
         return found
 
+    def reach(self, room: int) -> int:
+        """The event up to which a summary must stand for what there is, so that at most `room` characters stay.
+
+        What is being answered stays whatever its length, and steps stay whole. 0: all else has room.
+        """
+        for entry in reversed(self._entries):
+            if entry is not self._question:
+                room -= entry.size
+                if room < 0:
+                    return entry.last
+        return 0
+
     def apply(self, event: Event) -> None:
         self.last_seq = event.seq
         match event:
@@ -140,7 +153,8 @@ class History:
             case TurnStarted():
                 self._break()
                 if (said := self._waiting.pop(event.cause, None)) is not None:
-                    self._entries.append(Entry(event.seq, said.text, images=said.images))
+                    self._question = Entry(event.seq, said.text, images=said.images)
+                    self._entries.append(self._question)
             case ModelRequested() if event.purpose == "compact":
                 self._summaries.add(event.seq)
             case ModelAnswered() | ModelFailed() if event.request in self._summaries:
@@ -178,11 +192,21 @@ class History:
             wish.result = ToolResult(wish.call.id, wish.call.tool, text, failed)
 
     def _stays(self, entry: Entry) -> bool:
-        """Beside the summary: what came after, and the answer whose calls are still at work."""
-        return entry.last > self._upto or (entry is self._answer and entry.waits)
+        """Beside the summary: what came after, what is being answered, and the answer whose calls are still at work."""
+        return entry.last > self._upto or entry is self._question or (entry is self._answer and entry.waits)
 
     def _break(self) -> None:
         """Nothing more comes for what was asked before."""
-        self._answer = None
+        self._question = self._answer = None
         self._calls.clear()
         self._summaries.clear()
+
+
+def size_of(messages: list[Message], tools: list[ToolSpec]) -> int:
+    """Of a request, in characters, roughly."""
+    words = sum(len(msgspec.json.encode(one)) for one in tools)
+    for message in messages:
+        words += len(message.text) + len(message.images) * IMAGE_TOKENS * CHARACTERS_PER_TOKEN
+        words += sum(len(one.tool) + len(msgspec.json.encode(one.arguments)) for one in message.calls)
+        words += sum(len(one.text) for one in message.results)
+    return words

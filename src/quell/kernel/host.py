@@ -10,6 +10,8 @@ import os
 from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+import msgspec
+
 from ..config import Agent, Settings, what_there_is
 from ..errors import (
     AdmissionClosedError,
@@ -21,6 +23,7 @@ from ..errors import (
 from ..events import (
     AdmissionClosed,
     AdmissionReopened,
+    SessionConfigured,
     SessionDeleted,
     SessionForked,
     SessionOpened,
@@ -32,17 +35,20 @@ from ..ports import Spawner, Store
 from ..supervise import Receipt, Scope
 from ..supervise.errand import Fact, see_to
 from ..supervise.request import plain
+from .approval import allowed_in
 from .archive import Archive
 from .asked import folder, is_place, is_text
 from .ends import receipt_of
 from .halting import total
+from .isolation import Sandbox, confined, makes_sense
 from .leftovers import Queue
 from .registry import provider
-from .session import Session
+from .session import Session, configuration
 from .tail import Tail
 
 if TYPE_CHECKING:
     from .bus import Bus
+    from .grants import Grants
     from .journal import Journal
     from .plugins import Plugins
     from .registry import Registry
@@ -74,6 +80,7 @@ class Host:
         self.bus = bus
         self.registry = registry
         self.plugins: Plugins
+        self.grants: Grants
         self.settings = settings
         self.agents = agents
         self.spawn = spawn
@@ -82,6 +89,7 @@ class Host:
         self.admitting = True
         self.closed_for = ""  # why admission is closed
         self.archive = Archive(self, journal, store)
+        self.sandbox = Sandbox(spawn, self.ground, self.see_to, off_limits)
         self._above = above
         self._ground: Scope | None = None
         self._ids = ids
@@ -160,9 +168,11 @@ class Host:
 
     # -- sessions
 
-    async def open_session(self, agent: str, cwd: str | os.PathLike[str], title: str) -> Session:
+    async def open_session(self, agent: str, cwd: str | os.PathLike[str], title: str, model: str) -> Session:
         is_text("a title", title)
-        session = self._begin(self._agent(agent), folder(cwd), title, None, None, 0)
+        chosen, place = self._agent(agent, model), folder(cwd)
+        await self.sandbox.check(chosen, place)
+        session = self._begin(chosen, place, title, None, None, 0)
         return await self._handed_over(session)
 
     def open_child(self, parent: Session, agent: str, scope: Scope, cause: int) -> Session:
@@ -173,12 +183,20 @@ class Host:
         if len(parent.children) >= limits.breadth:
             raise ToolError(f"a session has {limits.breadth} sub-agents at a time at most: wait for one of them")
         try:
-            chosen = self._agent(agent)
+            chosen = confined(self._agent(agent, instead=parent.model), parent.agent)
         except UsageError as error:
             raise ToolError(str(error)) from None
         child = self._begin(chosen, parent.cwd, "", parent, scope, cause)
         parent.children[child.id] = child
         return child
+
+    def chosen(self, session: Session, agent: str | None, model: str | None) -> Agent:
+        """Who is to answer in a session from now on. UsageError says who cannot."""
+        if not agent and not model:
+            raise UsageError("name an agent, a model, or both")
+        if agent:
+            return self._agent(agent, model or "", instead=session.model)
+        return self._with(session.agent, model or "")
 
     async def fork(self, session: Session, upto: int | None) -> Session:
         if upto is None:
@@ -237,8 +255,10 @@ class Host:
         """`begun` is there so that it is stopped once, also when this is begun again after an interrupt."""
         if not begun:
             session = await self.resume(id_)
-            self._agent(session.agent.name)  # refused before anything is begun, where it could not come back
-            folder(session.cwd)
+            self._agent(
+                session.agent.name, session.model
+            )  # refused before anything is begun, where it could not come back
+            await self.sandbox.check(session.agent, folder(session.cwd))
             begun.append(session.begin_close(reason, again=True))
         receipt = await begun[0].wait()
         return receipt, await self.resume(id_)
@@ -261,23 +281,32 @@ class Host:
             self._ground = self._above.scope("sessions")
         return self._ground
 
-    def _agent(self, name: str) -> Agent:
+    def _agent(self, name: str, model: str = "", instead: str = "") -> Agent:
+        """By its name, with that model if one is named; with `instead` if it has none of its own."""
         is_text("the name of an agent", name)
         if name not in self.agents:
             raise UsageError(f"there is no agent {name!r}; {what_there_is('agents', name, sorted(self.agents))}")
         agent = self.agents[name]
-        if agent.isolation != "none":
-            raise UsageError(f"the agent {name} wants isolation {agent.isolation!r}, and there is only 'none' yet")
+        makes_sense(agent)
         if agent.harness:
             self.registry.harness(agent.harness)
-            return agent
+            return self._with(agent, model)
         self.registry.strategy(agent.strategy)
-        if not agent.model:
-            raise UsageError(f"the agent {name} has no model: name one, as in openai:gpt-5 or scripted")
-        self.registry.need("model", provider(agent.model))
         for tool in agent.tools:
             self.registry.tool(tool)
-        return agent
+        return self._with(agent, model or agent.model or instead)
+
+    def _with(self, agent: Agent, model: str) -> Agent:
+        """The same, with that model."""
+        is_text("the name of a model", model)
+        if agent.harness:
+            if model:
+                raise UsageError(f"the agent {agent.name} is a harness, which has a model of its own")
+            return agent
+        if not model:
+            raise UsageError(f"the agent {agent.name} has no model: name one, as in openai:gpt-5 or scripted")
+        self.registry.need("model", provider(model))
+        return msgspec.structs.replace(agent, model=model)
 
     def _begin(
         self, agent: Agent, cwd: str, title: str, parent: Session | None, ground: Scope | None, cause: int
@@ -300,6 +329,8 @@ class Host:
             )
         )
         session.title = opened.title
+        if agent.model != self.agents[agent.name].model:
+            session.emit(configuration(session, agent, source, cause))
         return session
 
     async def _handed_over(self, session: Session) -> Session:
@@ -316,8 +347,13 @@ class Host:
         opened = next((one for one in events if isinstance(one, SessionOpened)), None)
         if opened is None or any(isinstance(one, SessionDeleted) for one in events):
             raise NoSessionError(f"there is no session {id_!r}")
-        session = Session(self, id_, self._agent(opened.agent), folder(opened.cwd), opened.title, None, None)
+        last = next((one for one in reversed(events) if isinstance(one, SessionConfigured)), None)
+        agent = self._agent(last.agent, last.model) if last is not None else self._agent(opened.agent)
+        place = folder(opened.cwd)
+        await self.sandbox.check(agent, place)
+        session = Session(self, id_, agent, place, opened.title, None, None)
         session.history = await self.archive.history(id_)
+        session.allowed = allowed_in(events)
         queue, title, turns = Queue(), opened.title, 0
         for event in events:
             queue.apply(event)

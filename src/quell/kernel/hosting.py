@@ -111,6 +111,14 @@ async def _end(session: Session, guest: Guest, reason: str) -> None:
         leave(session, reason)
 
 
+def dismiss(session: Session, reason: str) -> None:
+    """Somebody else answers from here on. Its end is recorded when nothing is left of it."""
+    guest = session.guest
+    if guest is not None:
+        guest.scope.begin_stop(reason)  # in this very step: the next turn finds it stopped
+        session.host.see_to(lambda: _end(session, guest, reason))
+
+
 def leave(session: Session, reason: str) -> None:
     """Its end, recorded once, when its scope is over."""
     guest, session.guest = session.guest, None

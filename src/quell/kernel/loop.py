@@ -15,8 +15,9 @@ from ..events import MessageDone, ToolCall, ToolEnded, ToolOutput, ToolRefused, 
 from ..ports import Step, Strategy, Tool
 from .approval import permission
 from .caller import Call
+from .compaction import compact, make_room, still_full
 from .hosting import converse
-from .mind import Mind, check_limits, tidy
+from .mind import ContextFault, Mind, check_limits, tidy
 from .registry import civil
 from .silence import Silence
 from .subscription import said
@@ -37,15 +38,27 @@ async def decide(turn: Turn) -> None:
     """Step by step, until one of them is the answer."""
     mind = await Mind.prepare(turn)
     strategy = turn.session.host.registry.strategy(turn.session.agent.strategy)
-    await mind.compact()
+    await compact(turn, mind)
     while True:
         check_limits(turn)
         turn.steps += 1
-        step = await decision(turn, strategy, mind)
+        try:
+            step = await decision(turn, strategy, mind)
+        except ContextFault as full:
+            await make_room(turn, mind, full)
+            step = await again(turn, strategy, mind)
         if not step.calls:
             turn.emit(MessageDone, request=turn.started.seq, cause=turn.started.seq, source="model", text=step.text)
             return
         await call_all(turn, step.calls, mind.answered)
+
+
+async def again(turn: Turn, strategy: Strategy, mind: Mind) -> Step:
+    """After a summary, once: what is too long even then will not get shorter."""
+    try:
+        return await decision(turn, strategy, mind)
+    except ContextFault as full:
+        raise still_full(full) from full
 
 
 async def decision(turn: Turn, strategy: Strategy, mind: Mind) -> Step:
@@ -101,7 +114,7 @@ async def call_tool(turn: Turn, call: ToolCall, cause: int) -> None:
                 f"this agent has no tool {call.tool!r}; it has {', '.join(turn.session.agent.tools) or 'none'}"
             )
         tool, owner = turn.session.host.registry.tool(call.tool), turn.session.host.registry.owner("tool", call.tool)
-        if (reason := await permission(turn, request)) is not None:
+        if (reason := await permission(turn, request, own, tool.spec)) is not None:
             return refuse(reason)
         turn.pass_fence()
         intent = turn.emit(ToolStarted, request=request.seq, cause=request.seq)

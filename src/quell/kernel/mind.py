@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import FencedError, QuellError, StoreError
+from ..errors import ContextFullError, FencedError, QuellError, StoreError
 from ..events import (
     MessageDelta,
     ModelAnswered,
     ModelDelta,
     ModelFailed,
     ModelRequested,
-    SessionCompacted,
     ToolCall,
     Usage,
     plain,
 )
 from ..ports import Anew, Answer, Ask, Keep, Message, Model, Notice, Reasoning, Text, ToolSpec
 from .chunks import Pace, closing
-from .history import CHARACTERS_PER_TOKEN
+from .history import size_of
 from .registry import provider
 from .remembering import recall
 from .silence import Silence
@@ -30,7 +29,6 @@ from .subscription import said
 if TYPE_CHECKING:
     from .turn import Turn
 
-SUMMARISE = "Summarise this conversation so that you can go on with it: facts, decisions, open work. Text only."
 RECALLED = 5
 """Memories that a turn begins with, at most."""
 
@@ -41,6 +39,14 @@ class LimitReached(QuellError):
 
 class ModelFault(QuellError):
     """The model failed: the turn fails with its words."""
+
+
+class ContextFault(ModelFault):
+    """It was asked more than it can read. `size` is how much that was, in characters."""
+
+    def __init__(self, sentence: str, size: int) -> None:
+        super().__init__(sentence)
+        self.size = size
 
 
 def check_limits(turn: Turn) -> None:
@@ -83,22 +89,10 @@ class Mind:
         """Ask the model. With `speak` its text is shown as the answer while it comes."""
         return await self._ask(messages, tools, speak, "answer")
 
-    async def compact(self) -> None:
-        """A long history gets a summary that stands for it. Nothing is rewritten."""
-        turn, history = self._turn, self._turn.session.history
-        limit = turn.session.agent.limits.history
-        before = history.size - len(turn.message.text) // CHARACTERS_PER_TOKEN
-        if not limit or before <= limit:
-            return
-        upto = turn.started.seq - 1
-        asked = [*history.messages(self._system), Message("user", SUMMARISE)]
-        try:
-            answer = await self._ask(asked, [], False, "compact")
-        except ModelFault:
-            return  # recorded; the answer itself may still come
-        if not answer.text.strip():
-            return  # nothing cannot stand for a conversation: it stays as long as it is
-        turn.emit(SessionCompacted, cause=self.answered, summary=answer.text, upto=upto)
+    async def summarise(self, text: str, notice: str) -> Answer:
+        """Ask for a summary of a conversation, which is given as text; `notice` tells who waits why."""
+        asked = [Message("system", self._system)] if self._system else []
+        return await self._ask([*asked, Message("user", text)], [], False, "compact", notice)
 
     def _wording(self, messages: list[Message], tools: list[ToolSpec]) -> Ask:
         agent = self._turn.session.agent
@@ -112,13 +106,20 @@ class Mind:
         )
 
     async def _ask(
-        self, messages: list[Message], tools: list[ToolSpec], speak: bool, purpose: Literal["answer", "compact"]
+        self,
+        messages: list[Message],
+        tools: list[ToolSpec],
+        speak: bool,
+        purpose: Literal["answer", "compact"],
+        notice: str = "",
     ) -> Answer:
         turn, host = self._turn, self._turn.session.host
         turn.pass_fence()
         name = turn.session.agent.model
         request = turn.emit(ModelRequested, cause=self.answered, model=name, messages=len(messages), purpose=purpose)
         heard, pace = Heard(turn, request, speak), Pace()
+        if notice:
+            heard.notice(notice)
         try:
             await host.journal.committed(request)
             turn.pass_fence()  # and in this very step it begins
@@ -131,13 +132,17 @@ class Mind:
         except (FencedError, StoreError):
             raise
         except (Exception, SystemExit) as error:  # a boundary: whatever a model raises, its request gets an end
-            words = str(error) if isinstance(error, QuellError) else said(error)
+            ours = isinstance(error, QuellError) and bool(str(error))
+            words = str(error) if ours else said(error)
             if not isinstance(error, QuellError):
                 host.plugins.failed(host.registry.owner("model", provider(name)), f"model {name}", error)
             turn.emit(ModelFailed, request=request.seq, cause=request.seq, error=words)
-            raise ModelFault(f"the model failed: {words}") from error
+            if isinstance(error, ContextFullError):
+                raise ContextFault(words, size_of(messages, tools)) from error
+            raise ModelFault(words if ours else f"the model failed: {words}") from error
+        finally:
+            turn.usage += heard.usage  # also what an answer has cost that never came
         host.plugins.succeeded(host.registry.owner("model", provider(name)))
-        turn.usage += heard.usage
         answer = Answer("".join(heard.text), heard.calls, heard.usage)
         self.answered = turn.emit(
             ModelAnswered,

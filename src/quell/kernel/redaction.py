@@ -16,9 +16,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..config import LEAST
 from ..errors import UsageError
-from ..events import Event, Usage
+from ..events import Event, Image, Usage
+from ..secrecy import LEAST
 from .asked import is_text
 
 T = TypeVar("T")
@@ -241,12 +241,16 @@ def masked(text: str, places: Iterable[tuple[int, int]]) -> str:
 
 @functools.cache
 def plan(kind: type[Event]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The fields of a type that are text, and those that hold any. The name of a session is our own."""
+    """The fields of a type that are text, and those that hold any. The name of a session is our own.
+
+    Pictures are passed over: base64 of a picture holds no secret as it is written, and searching megabytes of it for
+    each of them would hold up the loop.
+    """
     texts, deep = [], []
     for field in msgspec.structs.fields(kind):
         if field.type is str and field.name != "session":
             texts.append(field.name)
-        elif field.type not in (str, int, float, bool, Usage) and not _is_words(field.type):
+        elif field.type not in (str, int, float, bool, Usage, list[Image]) and not _is_words(field.type):
             deep.append(field.name)
     return tuple(texts), tuple(deep)
 

@@ -10,18 +10,21 @@ import logging
 import math
 import os
 import secrets
+import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
-from ..config import ASSISTANT, SCRIPTED, Agent, Settings, fit, secrets_in, usual_file, what_there_is
+from ..config import ASSISTANT, SCRIPTED, Agent, Settings, fit, usual_file, what_there_is
 from ..errors import QuellError, ScopeStoppedError, StoreError, UsageError
 from ..events import ConfigChanged, Event, RuntimeErrored, RuntimeReady, RuntimeStopped, RuntimeStopping
 from ..ports import Clock, Plugin, Spawner, Store
+from ..secrecy import secrets_in
 from ..supervise import Ladder, Receipt, Scope, Supervisor
 from ..supervise.contain import order
 from ..supervise.errand import Errand, Fact, see_to
@@ -29,14 +32,17 @@ from ..supervise.ledger import state_dir as usual_place
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
 from .archive import Info
+from .asked import is_text
 from .bus import Bus
 from .discovery import Found
+from .grants import Grant, Grants
 from .halting import total
 from .host import Host
 from .journal import Journal
 from .plugins import Plugins
 from .redaction import Redaction
-from .registry import Registry
+from .registry import Registry, in_thread
+from .runner import ME as RUNNER
 from .session import Session
 from .strategies import React, Tools
 from .tail import Tail
@@ -124,9 +130,19 @@ class Runtime:
 
     # -- sessions
 
-    async def open(self, agent: str = "scripted", cwd: str | os.PathLike[str] = ".", *, title: str = "") -> Session:
-        """A new session. If the asker is cancelled before it has it, it is closed again."""
-        return await self.host.open_session(agent, cwd, title)
+    async def open(
+        self,
+        agent: str = "scripted",
+        cwd: str | os.PathLike[str] = ".",
+        *,
+        title: str = "",
+        model: str | None = None,
+    ) -> Session:
+        """A new session; `model` takes the place of the agent's own.
+
+        If the asker is cancelled before it has it, it is closed again.
+        """
+        return await self.host.open_session(agent, cwd, title, model or "")
 
     async def resume(self, id: str) -> Session:  # noqa: A002  the word for it everywhere
         """A session of the log, as it was left."""
@@ -146,6 +162,16 @@ class Runtime:
     async def delete(self, id: str) -> Receipt:  # noqa: A002  the word for it everywhere
         """Stop a session and remove all of it from the log."""
         return await self.host.archive.delete(id)
+
+    async def granted(self) -> list[Grant]:
+        """What is always allowed, the oldest first: here and in every other runtime of this `home`."""
+        return await in_thread(self.host.grants.all, "grants")
+
+    async def revoke(self, digest: str) -> Grant:
+        """Ask again from the next call on: named by its digest, or the beginning of it."""
+        self.host.running()
+        now = self._ports.clock.now()
+        return await in_thread(partial(self.host.grants.revoke, is_text("a digest", digest), now), "grants")
 
     def follow(self, after: int = 0) -> Tail:
         """All events after that one, and then those that come."""
@@ -246,6 +272,11 @@ class Runtime:
     async def __aenter__(self) -> Self:
         if self._started is not None:
             raise ScopeStoppedError("a runtime is started once: make a new one")
+        if RUNNER in sys.modules:
+            raise UsageError(
+                "this process runs a tool of a runtime, and starts none: what a script does when it is started belongs"
+                ' below `if __name__ == "__main__":`'
+            )
         self._started = Errand(asyncio.get_running_loop(), self._start()).done
         try:
             await self._started.wait()
@@ -303,6 +334,7 @@ class Runtime:
             ports.ids,
             self._off_limits,
         )
+        host.grants = Grants(self.home)
         await host.archive.make_good()
         self._go_on()
 
@@ -316,9 +348,13 @@ class Runtime:
             self._go_on()
             await self._plugins.load(one)
         for agent in (SCRIPTED, ASSISTANT):
-            tools = tuple(name for name in agent.tools if registry.has("tool", name))
-            memory = agent.memory if registry.has("memory", agent.memory) else ""
-            self._agents.setdefault(agent.name, msgspec.structs.replace(agent, tools=tools, memory=memory))
+            given = self._agents.get(agent.name, agent)
+            if given.tools == agent.tools:  # nobody chose them: those whose plugin is disabled are left out
+                tools = tuple(name for name in agent.tools if registry.has("tool", name))
+                given = msgspec.structs.replace(given, tools=tools)
+            if given.memory == agent.memory and not registry.has("memory", agent.memory):
+                given = msgspec.structs.replace(given, memory="")
+            self._agents[agent.name] = given
 
         from .. import __version__
 

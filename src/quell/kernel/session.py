@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from ..config import Agent
 from ..errors import NoSessionError, UsageError
@@ -16,26 +16,31 @@ from ..events import (
     ApprovalAnswered,
     ApprovalAsked,
     Event,
+    Extent,
+    Image,
     MessageUser,
     QueueDiscarded,
     QueueParked,
     QueueReleased,
     Reach,
     SessionClosed,
+    SessionConfigured,
     SessionRenamed,
     StopRequested,
 )
+from ..images import checked
 from ..supervise import Process, Receipt, Scope
 from ..supervise.errand import Errand, Fact
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
+from .approval import keep
 from .asked import is_text
 from .commands import Commands, Spawned
 from .ends import receipt_of
 from .export import to_jsonl, to_markdown
 from .halting import Halt
 from .history import History
-from .hosting import Guest, leave
+from .hosting import Guest, dismiss, leave
 from .sent import Sent
 from .turn import Turn
 
@@ -76,6 +81,8 @@ class Session:
         self.halts: set[Halt] = set()
         self.guest: Guest | None = None
         self.commands = Commands()
+        self.allowed: set[tuple[str, str]] = set()  # by agent and digest: what is not asked again here
+        self.keeping: dict[int, Fact[bool]] = {}  # approvals that are being written down for always
         self.gone = False  # closed or deleted: nothing is added any more
         self._above = ground
         self._recorded: Scope | None = None  # whose stop is in the log
@@ -96,6 +103,11 @@ class Session:
         return "stopping" if self.halts else "running" if self.turn is not None else "idle"
 
     @property
+    def model(self) -> str:
+        """What answers: `provider:model`; empty where a harness does."""
+        return "" if self.agent.harness else self.agent.model
+
+    @property
     def closing(self) -> Fact[Receipt] | None:
         """Its close, once somebody has asked for it."""
         return self._closed
@@ -108,16 +120,19 @@ class Session:
 
     # -- what a person asks for
 
-    def send(self, text: str) -> Sent:
+    def send(self, text: str, images: Sequence[Image] = ()) -> Sent:
         """Say something to the agent: at once, or after what it is busy with. Refused while admission is closed.
 
         Iterate over what this gives to see the events of the answer, or await it for how the turn ended. Letting go
-        of it cancels nothing (H20).
+        of it cancels nothing (H20). `quell.images.load` makes an image of a file.
         """
         self._alive()
         self.host.admit()
         is_text("a message", text)
-        message = self.emit(MessageUser(session=self.id, epoch=self.epoch, source="user", text=text))
+        pictures = checked(images)
+        if pictures and self.agent.harness:
+            raise UsageError(f"the agent {self.agent.name} is a harness, which takes no images")
+        message = self.emit(MessageUser(session=self.id, epoch=self.epoch, source="user", text=text, images=pictures))
         sent = self._sent[message.seq] = Sent(self, message)
         self.waiting.append(message)
         self.go_on()
@@ -137,12 +152,23 @@ class Session:
         reason, _ = plain(reason, 0 if grace is None else grace)  # refused before anything is begun
         return await self.begin_stop(reach, reason, grace, force).wait()
 
-    def approve(self, request: int, allow: bool, reason: str = "") -> ApprovalAnswered:
-        """Answer an approval, named by the `seq` of its question."""
+    def approve(self, request: int, allow: bool, reason: str = "", extent: Extent = "once") -> ApprovalAnswered:
+        """Answer an approval, named by the `seq` of its question.
+
+        A yes is for once, or the same call is not asked again: in this session, or always, for this agent in this
+        folder. An `always` that cannot be kept is for once, and a notice says so.
+        """
+        if not isinstance(allow, bool):
+            raise UsageError(f"an approval is answered True or False, not {allow!r}")
+        if extent not in get_args(Extent):
+            raise UsageError(f"a yes goes as far as 'once', 'session' or 'always', not {extent!r}")
+        if extent != "once" and not allow:
+            raise UsageError("a no is for once: only a yes goes further")
+        is_text("a reason", reason)
         asked = self.host.journal.requests.get(request)
         if not isinstance(asked, ApprovalAsked) or asked.session != self.id:
             raise UsageError(f"there is no open approval {request} in session {self.id}: it was answered or withdrawn")
-        return self.emit(
+        answered = self.emit(
             ApprovalAnswered(
                 session=self.id,
                 turn=asked.turn,
@@ -152,8 +178,16 @@ class Session:
                 request=request,
                 allow=allow,
                 reason=reason,
+                extent=extent,
             )
         )
+        if answered.seq and extent == "session":
+            self.allowed.add((self.agent.name, asked.digest))
+        elif answered.seq and extent == "always":
+            agent = self.agent.name
+            self.keeping[request] = kept = self.host.see_to(lambda: keep(self, agent, asked))
+            kept.then(lambda: self.host.loop.call_soon(self.keeping.pop, request, None))  # who asks now finds it still
+        return answered
 
     def release(self, messages: Iterable[int] | None = None) -> list[int]:
         """Let the parked messages run, or those of these numbers, in their order, before any that came later."""
@@ -197,6 +231,23 @@ class Session:
         renamed = self.emit(SessionRenamed(session=self.id, epoch=self.epoch, source="user", title=title))
         self.title = renamed.title
         await self.host.journal.committed(renamed)
+
+    async def use(self, agent: str | None = None, model: str | None = None) -> None:
+        """From the next turn on this agent answers, with this model. UsageError while a turn runs.
+
+        Another agent brings its own model, if it has one and none is named.
+        """
+        self._alive()
+        chosen = self.host.chosen(self, agent, model)
+        await self.host.sandbox.check(chosen, self.cwd)
+        self._alive()
+        if self.turn is not None:
+            raise UsageError(f"session {self.id} is busy: another agent or model answers only after the turn's end")
+        configured = self.emit(configuration(self, chosen, "user"))
+        if self.guest is not None and self.guest.request.harness != chosen.harness:
+            dismiss(self, "another agent answers now")
+        self.agent = chosen
+        await self.host.journal.committed(configured)
 
     async def fork(self, upto: int | None = None) -> Session:
         """A new session that begins with the history of this one, up to and with the event `upto`."""
@@ -382,6 +433,14 @@ class Session:
             raise NoSessionError(f"session {self.id} {state}; Runtime.resume({self.id!r}) {what}")
         self.host.archive.exists(self.id)
         self.host.running()
+
+
+def configuration(session: Session, agent: Agent, source: str, cause: int = 0) -> SessionConfigured:
+    """What is recorded of who answers: of a harness only the name."""
+    model = "" if agent.harness else agent.model
+    return SessionConfigured(
+        session=session.id, epoch=session.epoch, source=source, cause=cause, agent=agent.name, model=model
+    )
 
 
 def known(loop: asyncio.AbstractEventLoop, receipt: Receipt) -> Fact[Receipt]:

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from stat import S_ISREG
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -57,11 +58,15 @@ _Line = msgspec.json.Decoder(list[Step] | Step)
 def read_script(path: str | os.PathLike[str]) -> Answers:
     """The answers of a file, in order. UsageError names the file and the line."""
     try:
+        if not S_ISREG(os.stat(path).st_mode):
+            raise UsageError(f"{os.fspath(path)}: is not a file")  # a pipe would be waited for without end
         text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{os.fspath(path)}: cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{os.fspath(path)}: is not UTF-8 text") from None
+    except ValueError as error:
+        raise UsageError(f"{os.fspath(path)!r}: cannot be read: {error}") from None
     answers: Answers = []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip() or line.startswith("#"):

@@ -1,7 +1,8 @@
 """The model that needs no network: what it answers follows from what it is asked, and from nothing else.
 
 A line `$ cmd` becomes a call of `shell`, `$ cmd &` one in the background, `@name text` a call of `agent`; the rest is
-answered plainly. With a script it gives the script's answers first, one for each request, whoever asks.
+answered plainly. `scripted:FILE` plays a script first, one answer for each request, for each session from its start;
+a FILE that is no full path is looked for where the program was started.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Any
 
 import msgspec
 
-from ..errors import QuellError
+from ..errors import ModelError, UsageError
 from ..events import ToolCall, Usage
 from ..ports import Ask, Chunk, Message, Notice, PluginContext, Reasoning, Text, ToolResult
-from .script import Step, read_script, script_of
+from .script import Answers, Step, read_script, script_of
 
 REACT = "Reply with Action and Input"
 """In the system message: calls are wanted as text, one at a time."""
@@ -26,6 +27,9 @@ OBSERVATION = "Observation: "
 ECHO = 2000  # characters of a message that are repeated
 _LINES = 3  # of each result that are repeated, and its last
 
+PLAYED = 1000
+"""Sessions that play a script at a time: one that was not heard of for longer begins anew."""
+
 _WORD = re.compile(r"\s*\S+\s*?(?=\s\S|\Z)|\s+")
 _BACKGROUND = re.compile(r"(?<![&\\])&\s*\Z")
 
@@ -33,15 +37,19 @@ Call = tuple[str, dict[str, Any]]
 
 
 class Scripted:
-    """`script` is a file (see `quell.models.script`), or a list of answers, each a list of steps."""
+    """`script` is a file (see `quell.models.script`), or a list of answers, each a list of steps: for whoever asks.
+
+    A request that names a file plays that one instead.
+    """
 
     def __init__(self, script: str | os.PathLike[str] | Sequence[Sequence[dict[str, Any]]] = ()) -> None:
         answers = read_script(script) if isinstance(script, str | os.PathLike) else script_of(script)
         self._answers = iter(answers)
+        self._played: dict[tuple[str, str], Iterator[list[Step]]] = {}  # by session and file, the latest at the end
 
     async def answer(self, ask: Ask) -> AsyncIterator[Chunk]:
         """Stream the next answer of the script, or, when there is none left, the plain one."""
-        steps = next(self._answers, None)
+        steps = next(await self._play(ask) if ask.model else self._answers, None)
         if steps is None:
             steps = _plain(ask)
         react, calls, said, told = _wants_react(ask), 0, 0, False
@@ -66,7 +74,7 @@ class Scripted:
             elif step.notice is not None:
                 yield Notice(step.notice)
             elif step.fail is not None:
-                raise QuellError(step.fail)
+                raise ModelError(step.fail or "the script says that this fails")
             elif step.hang:
                 await asyncio.get_running_loop().create_future()
             for word in _WORD.findall(text or ""):
@@ -75,6 +83,24 @@ class Scripted:
                 await asyncio.sleep(0)  # a long answer lets others speak
         if not told:
             yield Usage(input=sum(len(message.text.split()) for message in ask.messages), output=said)
+
+    async def _play(self, ask: Ask) -> Iterator[list[Step]]:
+        """What is left for this session of the file that it names. ModelError says what is wrong with that."""
+        key = ask.session, ask.model
+        playing = self._played.pop(key, None)
+        if playing is None:
+            playing = iter(await asyncio.to_thread(_script, ask.model))
+            while len(self._played) >= PLAYED:
+                del self._played[next(iter(self._played))]
+        self._played[key] = playing
+        return playing
+
+
+def _script(file: str) -> Answers:
+    try:
+        return read_script(os.path.abspath(os.path.expanduser(file)))
+    except UsageError as error:
+        raise ModelError(f"the script {error}") from None
 
 
 def _plain(ask: Ask) -> list[Step]:

@@ -61,6 +61,14 @@ def select(
     return [Row(*found) for found in connection.execute(text, values)]
 
 
+def select_newest(connection: sqlite3.Connection, session: str, kinds: Sequence[str] = ()) -> Row | None:
+    """The last event of a session, or the last of these kinds: found from its end."""
+    which = f" AND kind IN ({', '.join('?' * len(kinds))})" if kinds else ""
+    text = f"SELECT seq, at, kind, session, body FROM events WHERE session = ?{which} ORDER BY seq DESC LIMIT 1"
+    found = connection.execute(text, (session, *kinds)).fetchone()
+    return None if found is None else Row(*found)
+
+
 def select_sessions(connection: sqlite3.Connection) -> list[str]:
     return [session for (session,) in connection.execute(_SESSIONS)]
 

@@ -48,7 +48,7 @@ def connect(path: str) -> sqlite3.Connection:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC, 0o600))
     except FileExistsError:  # and is not opened here: a close of ours would drop the locks that SQLite holds on it
         pass
-    connection = sqlite3.connect(f"{_uri(path)}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_STEP)
+    connection = sqlite3.connect(f"{uri(path)}?mode=rw", uri=True, isolation_level=None, timeout=BUSY_STEP)
     try:
         (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
@@ -65,12 +65,12 @@ def connect_readonly(path: str) -> sqlite3.Connection:
     """To read, beside a writer if there is one; makes no file where nobody writes."""
     # Without a -wal nobody has it open and nothing was left: then SQLite need not make files to be safe from others.
     how = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
-    return sqlite3.connect(f"{_uri(path)}?{how}", uri=True, isolation_level=None, timeout=BUSY_STEP)
+    return sqlite3.connect(f"{uri(path)}?{how}", uri=True, isolation_level=None, timeout=BUSY_STEP)
 
 
 def migrate(connection: sqlite3.Connection) -> None:
     """Bring it to the newest version, a step at a time."""
-    while (version := _pragma(connection, "user_version")) < len(STEPS):
+    while (version := pragma(connection, "user_version")) < len(STEPS):
         connection.execute("BEGIN IMMEDIATE")
         try:
             for statement in STEPS[version]:
@@ -91,15 +91,15 @@ def inspect(path: str) -> None:
     except FileNotFoundError:
         if not os.path.isdir(folder):
             raise StoreError(f"the log {path} cannot be made: there is no folder {folder}; make it") from None
-        _writable(path, folder)
+        writable(path, folder)
         return
     except OSError as error:
         raise StoreError(f"the log {path} cannot be read: {error.strerror}; choose another place") from None
     if not stat.S_ISREG(found.st_mode):
         what = "a directory" if stat.S_ISDIR(found.st_mode) else "no regular file"
         raise StoreError(f"the log {path} cannot be opened: it is {what}; name a file")
-    _writable(path, path)
-    _writable(path, folder)
+    writable(path, path)
+    writable(path, folder)
     if found.st_size:
         try:
             with closing(connect_readonly(path)) as connection:
@@ -110,7 +110,7 @@ def inspect(path: str) -> None:
 
 def check(connection: sqlite3.Connection, path: str) -> int:
     """Its version. StoreError where it is somebody else's, newer, or seen to be damaged."""
-    application, version = _pragma(connection, "application_id"), _pragma(connection, "user_version")
+    application, version = pragma(connection, "application_id"), pragma(connection, "user_version")
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if application != APPLICATION and (application or version or tables):
         raise StoreError(f"the log {path} is a database of another program; choose another place for the log")
@@ -124,50 +124,55 @@ def check(connection: sqlite3.Connection, path: str) -> int:
     if os.stat(path).st_size <= CHECK_UPTO:
         (said,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if said != "ok":
-            raise _damaged(path, said)
+            raise damaged(path, said)
     return version
 
 
-def refusal(path: str, error: sqlite3.Error) -> StoreError:
-    """What SQLite says, in a sentence that says what to do."""
+def refusal(path: str, error: sqlite3.Error, what: str = "log") -> StoreError:
+    """What SQLite says, in a sentence that says what to do; `what` is the file for a person."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
-        return StoreError(f"the log {path} is not a database, and is left as it is; move it away, or name another file")
+        return StoreError(
+            f"the {what} {path} is not a database, and is left as it is; move it away, or name another file"
+        )
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
-        return StoreError(f"the log {path} is locked by another process; end that one, or name another file")
+        return StoreError(f"the {what} {path} is locked by another process; end that one, or name another file")
     if code == sqlite3.SQLITE_FULL:
-        return StoreError(f"the log {path} cannot be written: the disk is full; make room")
+        return StoreError(f"the {what} {path} cannot be written: the disk is full; make room")
     if code == sqlite3.SQLITE_READONLY:
-        return StoreError(f"the log {path} cannot be written: {error}; check permissions and the disk")
+        return StoreError(f"the {what} {path} cannot be written: {error}; check permissions and the disk")
     if code in (sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return StoreError(f"the log {path} cannot be used: {error}; check permissions and the disk")
+        return StoreError(f"the {what} {path} cannot be used: {error}; check permissions and the disk")
     misuse = isinstance(error, sqlite3.ProgrammingError | sqlite3.InterfaceError)  # ours: says nothing of the file
     if (
         not misuse
         and isinstance(error, sqlite3.DatabaseError)
         and code in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_ERROR)
     ):
-        return _damaged(path, str(error))
-    return StoreError(f"the log {path} cannot be used: {type(error).__name__}: {error}")
+        return damaged(path, str(error), what)
+    return StoreError(f"the {what} {path} cannot be used: {type(error).__name__}: {error}")
 
 
-def _damaged(path: str, said: str) -> StoreError:
-    what = " ".join(said.split())
-    return StoreError(f"the log {path} is damaged, and is left as it is ({what}); move it away, or restore a copy")
+def damaged(path: str, said: str, what: str = "log") -> StoreError:
+    words = " ".join(said.split())
+    return StoreError(f"the {what} {path} is damaged, and is left as it is ({words}); move it away, or restore a copy")
 
 
-def _writable(path: str, what: str) -> None:
-    if os.access(what, os.R_OK | os.W_OK, effective_ids=True):
+def writable(path: str, needed: str, what: str = "log") -> None:
+    """StoreError where the file or folder that is needed for it cannot be written."""
+    if os.access(needed, os.R_OK | os.W_OK, effective_ids=True):
         return
-    if os.statvfs(what).f_flag & os.ST_RDONLY:
-        raise StoreError(f"the log {path} cannot be written: the file system is read-only; choose another place")
-    raise StoreError(f"the log {path} cannot be written: no permission for {what}; grant it, or choose another place")
+    if os.statvfs(needed).f_flag & os.ST_RDONLY:
+        raise StoreError(f"the {what} {path} cannot be written: the file system is read-only; choose another place")
+    raise StoreError(
+        f"the {what} {path} cannot be written: no permission for {needed}; grant it, or choose another place"
+    )
 
 
-def _pragma(connection: sqlite3.Connection, name: str) -> int:
+def pragma(connection: sqlite3.Connection, name: str) -> int:
     (value,) = connection.execute(f"PRAGMA {name}").fetchone()
     return int(value)
 
 
-def _uri(path: str) -> str:
+def uri(path: str) -> str:
     return f"file:{quote(path)}"

@@ -53,6 +53,7 @@ class Rules:
             "runtime.stopped": self._run,
             "runtime.stopping": self._run,
             "session.compacted": self._upto,
+            "session.configured": self._configured,
             "session.deleted": self._session_deleted,
             "session.forked": self._session_begins,
             "session.opened": self._session_begins,
@@ -235,6 +236,10 @@ class Rules:
         assert isinstance(event, SessionForked | SessionCompacted)
         if event.upto >= event.seq:
             self.say(event, f"what it reaches to, {event.upto}, does not come before it")
+
+    def _configured(self, event: Event) -> None:
+        if running := self._session(event).running:
+            self.say(event, f"another answers while {running} is open")
 
     def _session_deleted(self, event: Event) -> None:
         session = self._session(event)

@@ -82,7 +82,7 @@ class Jobs:
         if key not in self.known:
             self.known[key] = {}
             see_to(asyncio.get_running_loop(), lambda: self._forget(key))
-        job = Job(f"job-{next(self._numbers)}", command, process, Tape(process))
+        job = Job(f"job-{next(self._numbers)}", command, process, Tape(process, caller.redact))
         mine = self.known[key]
         mine[job.name] = job
         for old in [one for one in mine.values() if one.process.over.known][:-ENDED_KEPT]:

@@ -62,7 +62,7 @@ class Shell:
         if line.background:
             job = self._jobs.add(caller, process, line.command)
             return f"{job.name} runs in the background, pid {process.pid}; see the tool `jobs`"
-        tape = Tape(process, caller.output)
+        tape = Tape(process, caller.redact, caller.output)
         try:
             notes = await _end(process, line.timeout)
             if process.over.known:

@@ -26,6 +26,8 @@ class Asked:
     session: str = ""
     number: int = 0
     """Of an approval or a receipt."""
+    digest: str = ""
+    """Of what is always allowed, or the beginning of it."""
 
 
 class Nothing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -36,7 +38,8 @@ async def read(request: Request, takes: type[Any] | None, query: type[Any] | Non
     body = decoded(await request.body(), takes) if takes is not None else None
     found = queried(list(request.query_params.multi_items()), query if query is not None else Nothing)
     path = request.path_params
-    return Asked(body, found, path.get("id", ""), numbered(path["number"]) if "number" in path else 0)
+    number = numbered(path["number"]) if "number" in path else 0
+    return Asked(body, found, path.get("id", ""), number, path.get("digest", ""))
 
 
 def decoded(raw: bytes, shape: type[Any]) -> Any:

@@ -43,7 +43,8 @@ class Board:
 
     KINDS: tuple[str, ...] = (
         *("runtime.ready", "runtime.stopped", "admission.closed", "admission.reopened"),
-        *("session.opened", "session.renamed", "session.forked", "session.closed", "session.deleted"),
+        *("session.opened", "session.renamed", "session.forked", "session.configured"),
+        *("session.closed", "session.deleted"),
         *("turn.started", "turn.ended", "message.user", "message.done"),
         *("model.requested", "model.answered", "model.failed", "tool.ended", "tool.refused"),
         *("approval.asked", "approval.answered", "approval.withdrawn"),

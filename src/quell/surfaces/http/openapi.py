@@ -101,6 +101,7 @@ def in_path(path: str) -> list[dict[str, Any]]:
             "A session: its id, a prefix of at least four characters, or its title.",
         ),
         "number": ({"type": "integer", "minimum": 1, "maximum": (1 << 53) - 1}, "The number of an event."),
+        "digest": ({"type": "string", "pattern": "^[0-9a-f]{4,64}$"}, "A digest, or the beginning of it."),
     }
     return [
         {"name": name, "in": "path", "required": True, "schema": shapes[name][0], "description": shapes[name][1]}

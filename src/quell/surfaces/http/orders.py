@@ -13,9 +13,10 @@ from ...kernel.session import Session
 from ...supervise import Receipt
 from .asking import Asked
 from .faults import RefusedError
-from .reading import Reading
+from .reading import Reading, granted
 from .shapes import (
     Admission,
+    Amend,
     Answer,
     Card,
     Change,
@@ -23,13 +24,13 @@ from .shapes import (
     Down,
     Fork,
     Gate,
+    Granted,
     Halt,
     HaltAll,
     Launch,
     Open,
     Pick,
     Picked,
-    Rename,
     Restarted,
     Said,
     Say,
@@ -54,7 +55,7 @@ class Orders(Reading):
         wish: Open = asked.body
 
         async def run(rt: Runtime) -> str:
-            session = await rt.open(wish.agent, wish.cwd or ".", title=wish.title)
+            session = await rt.open(wish.agent, wish.cwd or ".", title=wish.title, model=wish.model)
             if wish.text:
                 try:
                     await session.send(wish.text).accepted()
@@ -65,12 +66,21 @@ class Orders(Reading):
 
         return self.card(await self.parts.order(run))
 
-    async def rename(self, asked: Asked) -> Card:
+    async def amend(self, asked: Asked) -> Card:
         id_ = self.board.resolve(asked.session)
-        wish: Rename = asked.body
+        wish: Amend = asked.body
+        if wish == Amend():
+            raise RefusedError(400, "bad_request", "the body names nothing to change: a title, an agent or a model")
 
         async def run(rt: Runtime) -> None:
-            await (await rt.resume(id_)).rename(wish.title)
+            session = await rt.resume(id_)
+            if wish.agent is not None or wish.model is not None:
+                if session.turn is not None:
+                    sentence = f"session {id_} is busy: another agent or model answers only after the turn's end"
+                    raise RefusedError(409, "conflict", sentence)
+                await session.use(wish.agent, wish.model)
+            if wish.title is not None:
+                await session.rename(wish.title)
 
         await self.parts.order(run)
         return self.card(id_)
@@ -105,7 +115,7 @@ class Orders(Reading):
         wish: Say = asked.body
 
         async def run(rt: Runtime) -> Said:
-            sent = (await rt.resume(id_)).send(wish.text)
+            sent = (await rt.resume(id_)).send(wish.text, wish.images)
             queued = sent.turn is None
             return Said((await sent.accepted()).seq, queued)
 
@@ -139,11 +149,23 @@ class Orders(Reading):
                 raise RefusedError(404, "no_approval", sentence)
             if wish.digest and wish.digest != question.digest:
                 raise RefusedError(409, "conflict", f"approval {number} asks for something else: look at it again")
-            event: Event = live.approve(number, wish.allow, wish.reason)
+            event: Event = live.approve(number, wish.allow, wish.reason, wish.extent)
+            keeping = live.keeping.get(number)
             await rt.host.journal.committed(event)
-            return msgspec.structs.replace(wish, digest=question.digest)
+            kept = keeping is None or await keeping.wait()
+            return msgspec.structs.replace(wish, digest=question.digest, extent=wish.extent if kept else "once")
 
         return await self.parts.order(run)
+
+    async def revoke(self, asked: Asked) -> Granted:
+        async def run(rt: Runtime) -> Granted:
+            if not any(asked.digest and one.digest.startswith(asked.digest) for one in await rt.granted()):
+                raise RefusedError(
+                    404, "no_grant", "nothing of this digest is always allowed: GET /api/v1/grants lists it"
+                )
+            return granted(await rt.revoke(asked.digest))
+
+        return self.bridge.redact(await self.parts.order(run))
 
     # -- stops and admission
 

@@ -27,6 +27,8 @@ from .shapes import (
     Card,
     Command,
     Config,
+    Granted,
+    Grants,
     Health,
     Member,
     Plugins,
@@ -42,6 +44,7 @@ from .shapes import (
 
 if TYPE_CHECKING:
     from ...kernel.commands import Spawned
+    from ...kernel.grants import Grant
     from ...kernel.runtime import Runtime
     from ...ports import Row
     from ...supervise import Scope
@@ -158,6 +161,12 @@ class Reading:
         id_ = self.board.resolve(asked.session)
         return self.bridge.redact(await self.bridge.ask(lambda rt: trees(rt, self.bridge.scope, id_)))
 
+    async def grants(self, asked: Asked) -> Grants:
+        async def look(rt: Runtime) -> Grants:
+            return Grants([granted(one) for one in await rt.granted()])
+
+        return self.bridge.redact(await self.bridge.ask(look))
+
     async def plugins(self, asked: Asked) -> Plugins:
         async def look(rt: Runtime) -> Plugins:
             return Plugins(
@@ -191,6 +200,10 @@ class Reading:
             return attached(b"".join(row.body + b"\n" for row in rows), card, "jsonl", "application/x-ndjson")
         text = await asyncio.to_thread(lambda: to_markdown([decode(row.body) for row in rows], card.title or card.id))
         return attached(text.encode(), card, "md", "text/markdown")
+
+
+def granted(grant: Grant) -> Granted:
+    return Granted(grant.digest, grant.agent, grant.cwd, grant.tool, grant.arguments, grant.at)
 
 
 def view(agent: Agent) -> AgentView:

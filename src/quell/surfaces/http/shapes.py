@@ -6,10 +6,13 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from ...events import Extent, Image
+
 State = Literal["running", "asking", "stopping", "idle", "closed"]
 """`asking`: an approval is open, and everything of the turn may wait for it."""
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Words = Annotated[str, msgspec.Meta(min_length=1, max_length=500_000)]
+Model = Annotated[str, msgspec.Meta(max_length=500)]
 Title = Annotated[str, msgspec.Meta(max_length=500)]
 Seq = Annotated[int, msgspec.Meta(ge=1, le=(1 << 53) - 1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=3600)]
@@ -64,6 +67,8 @@ class Card(msgspec.Struct, frozen=True):
     id: str
     title: str
     agent: str
+    model: str
+    """`provider:model`, once it is known: since it was chosen, or first asked."""
     cwd: str
     parent: str
     """The session whose sub-agent it is."""
@@ -130,6 +135,22 @@ class Queue(msgspec.Struct, frozen=True):
 
 class Approvals(msgspec.Struct, frozen=True):
     approvals: list[Question]
+
+
+class Granted(msgspec.Struct, frozen=True):
+    """Always allowed: this agent may do exactly that in this folder."""
+
+    digest: str
+    agent: str
+    cwd: str
+    tool: str
+    arguments: dict[str, Any]
+    at: float
+
+
+class Grants(msgspec.Struct, frozen=True):
+    grants: list[Granted]
+    """The oldest first."""
 
 
 class Receipts(msgspec.Struct, frozen=True):
@@ -203,10 +224,17 @@ class Open(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     title: Title = ""
     text: Annotated[str, msgspec.Meta(max_length=500_000)] = ""
     """A first message, if there is one already."""
+    model: Model = ""
+    """In the place of the agent's own."""
 
 
-class Rename(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    title: Title
+class Amend(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    title: Title | None = None
+    agent: Name | None = None
+    model: Model | None = None
+    """Agent and model answer from the next turn on; refused while one runs."""
 
 
 class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -216,6 +244,8 @@ class Fork(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     text: Words
+    images: list[Image] = []
+    """PNG, JPEG, GIF or WebP in base64. A body has at most 1 MB, so all of them together about 700 kB."""
 
 
 class Said(msgspec.Struct, frozen=True):
@@ -238,6 +268,8 @@ class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     digest: str = ""
     """Of the question that was looked at: refused if it is another. Empty: not compared."""
     reason: Title = ""
+    extent: Extent = "once"
+    """How far a yes goes: for the same call in this session, or always. In the answer `once`: it could not be kept."""
 
 
 class Halt(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

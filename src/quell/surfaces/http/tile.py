@@ -18,6 +18,7 @@ from ...events import (
     QueueParked,
     QueueReleased,
     SessionClosed,
+    SessionConfigured,
     SessionForked,
     SessionOpened,
     SessionRenamed,
@@ -49,6 +50,7 @@ class Tile:
         self.running = False
         self.changed = opened.at
         self._opened = opened
+        self._agent, self._model = opened.agent, ""
         self._origin = ""
         self._closed = False
         self._end = self._reason = self._asked = ""
@@ -77,7 +79,8 @@ class Tile:
             self._card = Card(
                 id=self.id,
                 title=self.title,
-                agent=opened.agent,
+                agent=self._agent,
+                model=self._model,
                 cwd=opened.cwd,
                 parent=opened.parent,
                 origin=self._origin,
@@ -111,7 +114,7 @@ class Tile:
 
     def hear(self, request: int, channel: str, text: str) -> None:
         """A part of a stream: tens of thousands a second come by here."""
-        if request in self._summaries:
+        if request in self._summaries and channel != "notice":
             return
         if self._streaming != (request, channel):
             self._streaming = request, channel
@@ -138,6 +141,8 @@ class Tile:
                 self._stops.discard(event.request)
             case SessionRenamed():
                 self.title = event.title
+            case SessionConfigured():
+                self._agent, self._model = event.agent, event.model
             case SessionForked():
                 self._origin = event.origin
             case SessionClosed():
@@ -166,10 +171,13 @@ class Tile:
 
     def _said(self, event: Event) -> None:
         match event:
-            case ModelRequested() if event.purpose == "compact":
-                self._summaries.add(event.seq)
+            case ModelRequested():
+                self._model = event.model
+                if event.purpose == "compact":
+                    self._summaries.add(event.seq)
             case ModelAnswered() | ModelFailed() if event.request in self._summaries:
                 self._summaries.discard(event.request)
+                self._settle("")
             case ModelAnswered() | MessageDone():
                 self._settle(event.text)
             case ModelFailed():

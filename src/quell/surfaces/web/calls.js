@@ -5,6 +5,8 @@ import { button, el, say, show } from "./dom.js";
 import { Output } from "./output.js";
 import { because, command, seconds } from "./words.js";
 
+const ALLOWED = { once: "allowed once", session: "allowed in this session", always: "always allowed" };
+
 export class Call {
   constructor(event, talk) {
     this.event = event;
@@ -83,8 +85,8 @@ export class Call {
       event.kind === "approval.withdrawn"
         ? ["approval withdrawn", ""]
         : event.allow
-          ? ["allowed", "fine"]
-          : ["denied", "wrong"];
+          ? [ALLOWED[event.extent ?? "once"] ?? "allowed", "fine"]
+          : ["refused", "wrong"];
     this.notes.append(el("p", { class: "note", data: { tone } }, words + because(event.reason)));
     if (this.going) this.set("wanted");
   }
@@ -133,12 +135,20 @@ export class Approval {
     this.notices = notices;
     this.reason = el("input", {
       type: "text",
-      placeholder: "Reason, if you deny",
+      placeholder: "Reason to refuse",
       "aria-label": "Reason",
       maxlength: 500,
     });
-    this.allow = button("Allow", () => this.answer(true), { class: "allow" });
-    this.deny = button("Deny", () => this.answer(false), { class: "deny" });
+    this.buttons = [
+      button("Allow once", () => this.answer(true), { class: "allow" }),
+      button("This session", () => this.answer(true, "session"), {
+        title: "Allow, and do not ask again for exactly this in this session",
+      }),
+      button("Always", () => this.answer(true, "always"), {
+        title: "Allow, and never ask again for exactly this: this agent in this folder",
+      }),
+      button("Refuse", () => this.answer(false), { class: "deny" }),
+    ];
     this.node = el(
       "div",
       { class: "approval", role: "group", "aria-label": `Approval of ${event.tool ?? ""}` },
@@ -146,15 +156,14 @@ export class Approval {
       el(
         "p",
         { class: "answers" },
-        this.allow,
-        this.deny,
+        this.buttons,
         this.reason,
         el("span", { class: "digest num", title: `digest ${event.digest}` }, (event.digest ?? "").slice(0, 8)),
       ),
     );
   }
 
-  async answer(allow) {
+  async answer(allow, extent = "once") {
     this.wait(true);
     const request = this.event.seq ?? this.event.request;
     try {
@@ -162,6 +171,7 @@ export class Approval {
         allow,
         digest: this.event.digest ?? "",
         reason: this.reason.value,
+        extent,
       });
     } catch (fault) {
       this.notices.wrong(fault);
@@ -170,7 +180,7 @@ export class Approval {
   }
 
   wait(yes) {
-    this.allow.disabled = this.deny.disabled = this.reason.disabled = yes;
+    for (const one of [...this.buttons, this.reason]) one.disabled = yes;
   }
 
   over() {

@@ -166,7 +166,8 @@ export class SessionView {
     say(this.title, name);
     this.node.dataset.state = stops.underway(this.id) ? "stopping" : card.state;
     say(this.state, this.node.dataset.state);
-    say(this.where, [card.agent, folder(card.cwd), card.origin && "fork"].filter(Boolean).join(" · "));
+    const model = card.model !== card.agent && card.model;
+    say(this.where, [card.agent, model, folder(card.cwd), card.origin && "fork"].filter(Boolean).join(" · "));
     this.where.title = `${card.cwd}\n${card.id}`;
     const going = stops.since(this.id) !== undefined;
     const forced = stops.underway(this.id)?.forced === true;

@@ -163,8 +163,9 @@ class Turn {
     const facts = [
       seconds(Math.max(0.01, event.at - this.event.at)),
       event.steps > 1 && count(event.steps, "step"),
-      usage.input + usage.output > 0 &&
+      (usage.input ?? 0) + (usage.output ?? 0) > 0 &&
         `${(usage.input ?? 0).toLocaleString("en")} → ${(usage.output ?? 0).toLocaleString("en")} tokens`,
+      usage.cached > 0 && `${usage.cached.toLocaleString("en")} cached`,
       usage.cost > 0 && `$${usage.cost.toFixed(4)}`,
       clock(event.at),
     ];
@@ -182,12 +183,17 @@ class Turn {
   }
 }
 
+const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
+
 function said(message) {
   return el(
     "div",
     { class: "said", title: moment(message.at) },
     el("span", { class: "who" }, "You"),
     el("p", {}, message.text ?? ""),
+    ...(message.images ?? [])
+      .filter((one) => PICTURES.includes(one.media))
+      .map((one) => el("img", { src: `data:${one.media};base64,${one.data}`, alt: "picture" })),
   );
 }
 
@@ -212,9 +218,9 @@ const KINDS = {
   },
   "message.delta": (talk, event) => talk.turn(event)?.hear(event.cause, event.text ?? ""),
   "model.delta": (talk, event) => {
-    if (talk.summaries.has(event.request)) return;
     if (event.channel === "notice") talk.note(event, event.text ?? "");
-    else talk.turn(event)?.think(event.request, event.text ?? "", event.channel === "reasoning" ? "Thinking" : "Draft");
+    else if (!talk.summaries.has(event.request))
+      talk.turn(event)?.think(event.request, event.text ?? "", event.channel === "reasoning" ? "Thinking" : "Draft");
   },
   "model.answered": (talk, event) => {
     if (!talk.summaries.has(event.request)) talk.turn(event)?.answer(event.request, event.text ?? "");
@@ -251,6 +257,8 @@ const KINDS = {
     if (one.event.background)
       talk.note({ ...event, turn: 0 }, `Background command ${event.pid} ended: ${event.end ?? "gone"}`);
   },
+  "session.configured": (talk, event) =>
+    talk.note(event, `From here on: ${[event.agent, event.model].filter(Boolean).join(" with ")}`),
   "queue.parked": (talk, event) =>
     talk.note(event, `${count((event.messages ?? []).length, "waiting message")} parked${because(event.reason)}`),
   "queue.released": (talk, event) => talk.note(event, `${count((event.messages ?? []).length, "message")} released`),

@@ -1,0 +1,149 @@
+"""The commands of `quell chat`: a line that begins with a slash is for Quell, and nothing of it reaches the model."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
+
+from ..errors import QuellError, UsageError
+from .screen import one_line
+from .words import nearest
+
+if TYPE_CHECKING:
+    from prompt_toolkit.completion import Completer
+
+    from ..kernel.session import Session
+    from .display import Display
+    from .local import Local
+    from .talk import Talk
+
+COMMANDS = {
+    "/stop": "stop the turn; /stop force ends it at once, /stop session the background too",
+    "/queue": "what waits and what is parked; /queue release, /queue discard, each with a number or for all",
+    "/ps": "the commands that run",
+    "/receipt": "what the last stop observed, process by process",
+    "/model": "which model answers; /model openai:gpt-5 changes it",
+    "/agent": "which agent answers; /agent NAME changes it",
+    "/export": "write the conversation to a file: /export [FILE], as JSON lines if that ends with .jsonl",
+    "/help": "this list",
+    "/quit": "leave, as Ctrl+D does",
+}
+WIDE = 90
+
+
+class Slash:
+    def __init__(self, talk: Talk, local: Local, session: Session, display: Display) -> None:
+        self._talk = talk
+        self._local = local
+        self._session = session
+        self._display = display
+
+    async def do(self, line: str) -> bool:
+        """Whether that was the last. A mistake is one sentence."""
+        word, *rest = line.split()
+        known: dict[str, Callable[[list[str]], Awaitable[None]]] = {
+            "/stop": self._stop,
+            "/queue": self._queue,
+            "/ps": self._ps,
+            "/receipt": self._receipt,
+            "/model": self._model,
+            "/agent": self._agent,
+            "/export": self._export,
+            "/help": self._help,
+        }
+        try:
+            if word in ("/quit", "/exit"):
+                return True
+            if word not in known:
+                raise UsageError(f"there is no {word}{nearest(word, COMMANDS)}; /help lists what there is")
+            await known[word](rest)
+        except (QuellError, OSError) as error:
+            self._display.line("red", str(error))
+        return False
+
+    def _tell(self, text: str, style: str = "") -> None:
+        self._display.line(style, text)
+
+    async def _stop(self, words: list[str]) -> None:
+        if unknown := [one for one in words if one not in ("force", "turn", "session")]:
+            raise UsageError(f"/stop takes turn, session and force, not {unknown[0]}")
+        if "session" in words:
+            await self._session.stop(reach="session", reason="/stop", force="force" in words)
+        elif not self._talk.stop("/stop", force="force" in words):
+            self._tell("nothing runs", "dim")
+
+    async def _queue(self, words: list[str]) -> None:
+        session = self._session
+        if words and words[0] in ("release", "discard"):
+            if wrong := [one for one in words[1:] if not one.isdecimal()]:
+                raise UsageError(f"a message is named by its number, not {wrong[0]}")
+            act = session.release if words[0] == "release" else session.discard
+            done = act([int(one) for one in words[1:]] or None)
+            self._tell(f"{words[0]}d {len(done)}" if done else "nothing is parked", "dim")
+        elif words:
+            raise UsageError(f"/queue takes release or discard, not {words[0]}")
+        else:
+            for what, messages in (("waits", list(session.waiting)), ("parked", session.parked)):
+                for one in messages:
+                    self._tell(f"{one.seq:>6}  {what:6}  {one_line(one.text, WIDE)}")
+            if not session.waiting and not session.parked:
+                self._tell("nothing waits", "dim")
+
+    async def _ps(self, words: list[str]) -> None:
+        found = self._session.processes()
+        for one in found:
+            where = "background" if one.background else f"turn {one.turn}"
+            self._tell(f"{one.pid:>8}  {where:10}  {time.time() - one.since:5.0f} s  {one_line(one.argv[-1], WIDE)}")
+        if not found:
+            self._tell("nothing runs", "dim")
+
+    async def _receipt(self, words: list[str]) -> None:
+        from .receipts import describe
+
+        latest = self._talk.receipt
+        if latest is None:
+            self._tell("nothing was stopped yet", "dim")
+        else:
+            self._display.lines(describe(latest.receipt, latest.confirmed, None))
+
+    async def _model(self, words: list[str]) -> None:
+        if words:
+            await self._session.use(model=words[0])
+        self._tell(self._session.agent.model or self._session.agent.harness, "dim")
+
+    async def _agent(self, words: list[str]) -> None:
+        if words:
+            await self._session.use(agent=words[0])
+        agents = ", ".join(sorted(self._local.runtime.host.agents))
+        self._tell(f"{self._session.agent.name} ({self._session.agent.model}); there are {agents}", "dim")
+
+    async def _export(self, words: list[str]) -> None:
+        file = " ".join(words) or f"{self._session.id}.md"
+        text = await self._session.export("jsonl" if file.endswith(".jsonl") else "markdown")
+        self._tell(f"written to {_written(self._session.cwd, file, text)}", "dim")
+
+    async def _help(self, words: list[str]) -> None:
+        for name, purpose in COMMANDS.items():
+            self._display.lines([[("bold", f"  {name:9}"), ("", purpose)]])
+        self._tell("  Enter sends, Alt+Enter begins a new line, Ctrl+C stops a turn, Ctrl+D leaves", "dim")
+
+    @staticmethod
+    def completer(local: Local) -> Completer:
+        """Commands, and for /agent the agents."""
+        from prompt_toolkit.completion import NestedCompleter
+
+        inner: dict[str, Iterable[str] | None] = dict.fromkeys(COMMANDS)
+        inner["/agent"] = set(local.runtime.host.agents)
+        inner["/stop"] = {"force", "session", "turn"}
+        inner["/queue"] = {"release", "discard"}
+        return NestedCompleter.from_nested_dict(inner)
+
+
+def _written(folder: str, file: str, text: str) -> str:
+    """Where. A file that is there is left as it is: OSError."""
+    path = os.path.join(folder, os.path.expanduser(file))
+    with open(path, "x", encoding="utf-8") as opened:
+        opened.write(text)
+    return path

@@ -1,0 +1,56 @@
+"""One HTTP client for one request. When it is left, by whatever way, the server sees the connection closed.
+
+What is connected is known before anybody uses it: a cancel in the middle of a TLS handshake leaves no socket behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ssl
+
+    import httpx2
+
+CONNECT = 10.0
+SILENT = 600.0
+"""Seconds without a byte until a peer counts as dead. A model that thinks for long is the user's to stop."""
+
+
+@asynccontextmanager
+async def line(verify: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient]:
+    import httpx2
+
+    streams: list[Any] = []
+
+    async def seen(name: str, info: dict[str, Any]) -> None:
+        if name.endswith(".connect_tcp.complete"):
+            streams.append(info["return_value"])
+
+    async def watch(request: httpx2.Request) -> None:
+        request.extensions = {**request.extensions, "trace": seen}
+
+    client = httpx2.AsyncClient(
+        verify=verify,
+        timeout=httpx2.Timeout(SILENT, connect=CONNECT),
+        follow_redirects=False,  # a key goes nowhere but where it was meant for
+        event_hooks={"request": [watch]},
+    )
+    try:
+        yield client
+    finally:
+        try:
+            await _hang_up(streams)
+        finally:
+            await client.aclose()
+
+
+async def _hang_up(streams: list[Any]) -> None:
+    """The first step of closing one ends its connection: a second cancel comes too late to spare any."""
+    if streams:
+        try:
+            await streams.pop().aclose()
+        finally:
+            await _hang_up(streams)
