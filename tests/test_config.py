@@ -84,7 +84,7 @@ def test_defaults_and_models_are_read_and_their_keys_are_known_to_be_secret(tmp_
         [models.local]
         base_url = "http://127.0.0.1:11434/v1"
         key_env = "LOCAL_THING"
-        context = 8192
+        price_input = 0.5
 
         [models.router]
         kind = "anthropic"
@@ -104,7 +104,7 @@ def test_defaults_and_models_are_read_and_their_keys_are_known_to_be_secret(tmp_
     loaded = load(file, {"LOCAL_THING": KEY, "ROUTER": "password"})
     assert loaded.defaults == Defaults(agent="coder", model="local:llama3")
     assert loaded.providers == (
-        Provider(name="local", base_url="http://127.0.0.1:11434/v1", key_env="LOCAL_THING", context=8192),
+        Provider(name="local", base_url="http://127.0.0.1:11434/v1", key_env="LOCAL_THING", price_input=0.5),
         Provider(
             name="router",
             kind="anthropic",

@@ -118,8 +118,6 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The variable that holds the key; empty is that of the kind."""
     api: Literal["", "responses", "chat"] = ""
     """Of the kind openai: empty is `responses` for OpenAI itself and `chat` for any other address."""
-    context: Count = 0
-    """Tokens that its models can read, where that is known."""
     price_input: Amount = 0.0
     """Dollars for a million tokens."""
     price_cached: Amount = 0.0

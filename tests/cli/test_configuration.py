@@ -105,7 +105,7 @@ def test_each_key_takes_what_its_type_says_and_a_new_file_is_for_its_user_only(f
         "agents.coder.env.EDITOR 'vim -u NONE'",
         'agents."other-one".tools \'["a", "b"]\'',
         "models.local.base_url http://127.0.0.1:1/v1",
-        "models.local.context 8192",
+        "models.local.price_input 0.5",
         "models.local.key_env LOCAL_THING",
     ):
         assert say(f"config set {words}")[0] == 0, words
@@ -118,7 +118,7 @@ def test_each_key_takes_what_its_type_says_and_a_new_file_is_for_its_user_only(f
     assert coder.env == {"EDITOR": "vim -u NONE"}
     assert (coder.model, other.tools) == ("openai:gpt-5", ("a", "b"))
     base_url = "http://127.0.0.1:1/v1"
-    assert loaded.providers == (Provider(name="local", base_url=base_url, context=8192, key_env="LOCAL_THING"),)
+    assert loaded.providers == (Provider(name="local", base_url=base_url, price_input=0.5, key_env="LOCAL_THING"),)
     assert loaded.secrets == (CANARY,)
 
 

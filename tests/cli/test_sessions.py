@@ -79,7 +79,7 @@ def owned(folder: Path) -> Iterator[None]:
 @contextmanager
 def owned_by_another(folder: Path) -> Iterator[int]:
     """Its pid."""
-    take = "import sys; from quell.supervise.state import StateFolder; StateFolder(sys.argv[1]); print(flush=True); input()"
+    take = "import sys; from quell.supervise import state; state.StateFolder(sys.argv[1]); print(flush=True); input()"
     with subprocess.Popen(
         [sys.executable, "-c", take, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as process:
@@ -192,6 +192,10 @@ def test_a_person_is_asked_before_anything_is_deleted(state_dir: Path) -> None:
             terminal.send(f"{answer}\n")
             terminal.expect(f"code {code}")
             assert [one["id"] for one in listed()] == ([id_] if code else [])
+            if code:
+                terminal.resize(24, 40)
+                rows = [line for line in terminal.run("quell session list").splitlines() if line.startswith(id_)]
+                assert [len(line.rstrip()) for line in rows] == [40]
 
 
 def test_what_somebody_else_owns_is_changed_by_them(state_dir: Path) -> None:

@@ -375,13 +375,13 @@ def test_a_yes_for_always_is_for_this_agent_in_this_folder_until_it_is_revoked(s
 
     async def third(rt: Runtime) -> None:
         """Whatever was granted before, a deny is a deny."""
-        assert await said(stage, rt, await stage.open(rt), None, "b") == []
+        assert len(await rt.granted()) == 1
+        assert await said(stage, rt, await stage.open(rt, "never"), None, "b") == []
 
     stage.play(first)
     stage.play(second)
     started = len(stage.of(ToolStarted))
-    Grants(str(stage.state)).add(Grants(str(stage.state)).all()[0])
-    stage.agents = [stage.agent(approval={"note": "deny"})]
+    stage.agents = [stage.agent("never", approval={"note": "deny"})]
     stage.play(third)
     assert len(stage.of(ToolStarted)) == started
 

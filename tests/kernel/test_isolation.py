@@ -4,11 +4,11 @@ import json
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import textwrap
 import time
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 
 import quell
 from quell.errors import UsageError
-from quell.events import ProcessSpawned, ToolEnded
+from quell.events import ProcessSpawned, SessionOpened, ToolEnded
 from quell.kernel import isolation
 from quell.kernel.runtime import Ports, Runtime
 from quell.ports import PluginContext
@@ -134,7 +134,7 @@ def test_everything_inside_is_ended_on_every_rung(stage: Stage, rung: str) -> No
     """H08, H26: escapees, who ignores SIGTERM, background jobs and functions; who ends politely has the time for it."""
     stubborn = f"60{os.getpid()}"
     escape, polite = f"(trap '' TERM; setsid sleep {stubborn}) &", "trap 'echo bye >polite; exit' TERM"
-    line = f"{escape} {polite}; echo up >{{}}; while :; do sleep 0.02; done"
+    line = f"{escape} {polite}; kill -0 {os.getpid()} && touch seen; echo up >{{}}; while :; do sleep 0.02; done"
     boxed(stage, tools=("shell", "blocks"))
 
     def setup(ctx: PluginContext) -> None:
@@ -164,6 +164,7 @@ def test_everything_inside_is_ended_on_every_rung(stage: Stage, rung: str) -> No
             assert receipt.confirmed and receipt.rung == rung and {one.pid for one in receipt.processes} >= set(pids)
             assert time.monotonic() - begun < AT_ONCE and not running(stubborn) and not any(map(alive, pids))
             assert (await sent).end == "stopped" and stage.outside("polite").read_text() == "bye\n"
+            assert not stage.outside("seen").exists()
 
     stage.run(whole)
 
@@ -191,9 +192,9 @@ def test_where_bubblewrap_is_missing_or_does_not_work_that_is_said_and_nothing_r
             await stage.open(rt)
         with pytest.raises(UsageError, match="does not work here"):
             await free.use("actor")
-        stage.model.will([call("agent", agent="actor", task="go")], shell("touch ran"))
+        stage.model.will([call("agent", agent="actor", text="go")], shell("touch ran"))
         await free.send("go")
-        assert not stage.outside("ran").exists()
+        assert "uid map" in stage.of(ToolEnded)[0].error and not stage.outside("ran").exists()
         monkeypatch.setenv("PATH", real)
         session = await stage.open(rt)
         monkeypatch.setenv("PATH", str(folder))  # it has gone since
@@ -232,7 +233,7 @@ def test_a_sub_agent_is_in_the_sandbox_of_whoever_asks_for_it(stage: Stage) -> N
     stage.agents.append(stage.agent("free"))
     outside = stage.folder / "outside"
     stage.model.will(
-        [call("agent", agent="free", task="go")],
+        [call("agent", agent="free", text="go")],
         shell(f"touch {outside}; cat /sys/class/net/lo/operstate; touch inside"),
     )
 
@@ -241,27 +242,34 @@ def test_a_sub_agent_is_in_the_sandbox_of_whoever_asks_for_it(stage: Stage) -> N
 
     stage.play(main)
     assert stage.outside("inside").exists() and not outside.exists()
-    assert [one.isolation for one in stage.of(ProcessSpawned)] == ["bwrap"]
+    (spawned,), (_, below) = stage.of(ProcessSpawned), stage.of(SessionOpened)
+    assert (spawned.isolation, spawned.session, below.agent) == ("bwrap", below.session, "free")
 
 
-def test_the_more_specific_place_wins(tmp_path: Path, home: Path) -> None:
-    ours, work, late = tmp_path / "ours", tmp_path / "ours" / "work", tmp_path / "ours" / "work" / "not yet"
+def test_the_more_specific_place_wins_by_whatever_name(tmp_path: Path, home: Path) -> None:
+    """H16: what must be seen shows nothing that is hidden in it."""
+    code, ours, work = tmp_path / "code", tmp_path / "code" / "ours", tmp_path / "code" / "ours" / "work"
     (ours / "plugins").mkdir(parents=True)
     work.mkdir()
-    (work / "file").write_text("")
-    shown = [str(one) for one in (ours / "plugins", work, ours, "/usr")]
-    words = list(isolation.mounts(str(work), shown, [str(one) for one in (ours, work / "file", late)]))
+    for file in (code / "a", ours / "secret", ours / "plugins" / "b", work / "c", work / "secret"):
+        file.write_text("it is there\n")
+    link = tmp_path / "link"
+    link.symlink_to(code)
+    shown = [str(one) for one in (link, code, code / "a", link / "a", ours, ours / "plugins", work, home, "/usr")]
+    hidden = [str(one) for one in (ours, work / "secret", work / "not-yet")]
+    words = ["--ro-bind", "/", "/", "--dev", "/dev", *isolation.mounts(str(work), shown, hidden)]
+    assert "/usr" not in words and str(home / ".ssh") in words and str(home / ".netrc") in words
 
-    def before(place: Path) -> str:
-        return words[words.index(str(place)) - 1]
+    def inside(line: str) -> list[str]:
+        done = subprocess.run(["bwrap", *words, "sh", "-c", line], cwd="/", capture_output=True, text=True, check=False)
+        return sorted(done.stdout.splitlines())
 
-    order = [words.index(str(one)) for one in (ours, ours / "plugins", work, work / "file")]
-    assert order == sorted(order) and words.count(str(work)) == 2 and "/usr" not in words
-    assert [before(one) for one in (ours, late, home / ".ssh")] == ["--tmpfs"] * 3
-    assert (before(ours / "plugins"), before(work)) == ("--ro-bind", "--bind")
-    assert before(work / "file") == before(home / ".netrc") == "/dev/null"
-    closed = [after for word, after in pairwise(words) if word == "--remount-ro"]
-    assert {str(ours), str(late), str(home / ".ssh")} <= set(closed) and str(work) not in closed
+    for name in (code, link):
+        assert inside(f"cat $(find {name}/)") == ["it is there"] * 3  # a, b and c
+        written = inside(f"for one in $(find {name}/ -type d); do touch $one/new && echo $one; done")
+        assert [one.replace("//", "/") for one in written] == [str(name / "ours" / "work")]
+    assert inside(f"ls -A {home}") == [".netrc", ".ssh", "plain"]
+    assert inside(f"ls -A {home}/.ssh; cat {home}/.netrc; touch {home}/.ssh/new && echo written") == []
 
 
 UNPRIVILEGED = """

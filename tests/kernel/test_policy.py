@@ -296,6 +296,7 @@ def test_the_principal_argument_of_any_tool_is_its_first_required_text() -> None
         assert judged({f"{tool}(a*c)": "allow"}, tool, {argument: "abc\nc"}) == "allow"
         assert judged({f"{tool}(a*c)": "allow"}, tool, {argument: "abd"}) == "ask"
         assert judged({f"{tool}(ABC)": "deny", "*": "allow"}, tool, {argument: "abc"}) == "deny"
+        assert judged({f"{tool}(*)": "allow"}, tool, {argument: 5}) == "ask"
 
 
 # -- paths
@@ -340,6 +341,9 @@ def on(tree: Path, rules: dict[str, Policy], path: Any, tool: str = "write", **m
         ("src/**", "src/link/x", "ask"),
         ("src/**", "src/link/../private/x", "ask"),
         ("src/**", "src/out/x", "ask"),
+        ("private/**", "src/link/x", "ask"),
+        ("*", "src/link/../x", "ask"),
+        ("/**", "~/x", "ask"),
         ("**", "src/out/x", "ask"),
         ("**", "../x", "ask"),
         ("**", "/etc/passwd", "ask"),

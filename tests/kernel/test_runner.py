@@ -18,7 +18,7 @@ from quell.kernel import running
 from quell.kernel.functions import tool_from
 from quell.kernel.runtime import Runtime
 from quell.testing import cancel_everywhere
-from tests.toolbox.callers import Session, alive, in_session, sessions
+from tests.toolbox.callers import Session, alive, in_session, sessions, until
 
 from . import errands, typed_errands
 from .cast import AT_ONCE, Stage, call, live
@@ -39,7 +39,7 @@ def test_it_has_a_process_with_the_least_of_everything(tmp_path: Path, monkeypat
         session.env = {"OF_THE_AGENT": "1"}
         seen = json.loads(await run(session, errands.look, who="you", often=2, more=[1, 2.5]))
         assert (seen["who"], seen["more"], seen["cwd"], seen["input"]) == ("youyou", [1, 2.5], str(tmp_path), "")
-        assert seen["pid"] != os.getpid() and [one.over.known for one in session.spawned] == [True]
+        assert seen["pid"] != os.getpid() and [one.returncode for one in session.spawned] == [0]
         assert "OF_THE_AGENT" in seen["environ"] and not {"SOME_TOKEN", "PYTHONPATH"} & set(seen["environ"])
         assert seen["heavy"] == [] and seen["files"] == [0, 1, 2, 3]
         assert "".join(session.shown) == "looking for you\nünd eine Warnung\n"
@@ -110,7 +110,7 @@ def test_what_it_prints_forks_or_leaves_behind_holds_nobody_up(tmp_path: Path, m
         assert await run(session, errands.comes_back_twice) == "parent"
         assert await run(session, errands.lingers) == "given"
         assert time.monotonic() - begun < AT_ONCE * 2
-        assert all(one.over.known for one in session.spawned)
+        assert await until(lambda: all(one.over.known for one in session.spawned))
 
     in_session(tmp_path, body)
 
@@ -212,4 +212,4 @@ def test_it_is_cancelled_anywhere(tmp_path: Path) -> None:
         async with sessions(tmp_path, "one") as (session,):
             assert await run(session, errands.word) == "ein Wört ?"
 
-    assert cancel_everywhere(target, budget=1.5).points_covered > 1
+    assert cancel_everywhere(target, budget=1.0).points_covered > 1

@@ -21,9 +21,9 @@ def body(*messages: Message | str, **wishes: Any) -> dict[str, Any]:
     return messages_body(asking("anthropic", *messages, **wishes), OWN)
 
 
-def calling(*texts: str) -> list[Message]:
+def calling(text: str) -> list[Message]:
     call = ToolCall("a", "shell", {"command": "ls"})
-    return [Message("assistant", "I look.", [call]), Message("tool", results=[ToolResult("a", "shell", *texts)])]
+    return [Message("assistant", "I look.", [call]), Message("tool", results=[ToolResult("a", "shell", text)])]
 
 
 def marks(value: Any) -> int:
@@ -70,7 +70,7 @@ def test_effort_is_said_as_the_model_wants_it(
 def test_a_budget_stays_below_the_longest_answer_and_out_of_a_turn_that_was_begun_without() -> None:
     assert body(model="claude-opus-4-5", effort="high", longest=4000)["thinking"]["budget_tokens"] == 2976
     assert "thinking" not in body(model="claude-opus-4-5", effort="high", longest=2000)
-    begun = ("Hello.", *calling("a.txt"))
+    begun: list[Message | str] = ["Hello.", *calling("a.txt")]
     assert "thinking" not in body(*begun, tools=TOOLS, model="claude-opus-4-5", effort="high")
     assert "thinking" in body(*begun, "And?", tools=TOOLS, model="claude-opus-4-5", effort="high")
 

@@ -2,16 +2,22 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator
 
 import pytest
 
+import quell.models.anthropic
+import quell.models.openai
 from quell.config import Provider
 from quell.errors import ModelError
 from quell.models.endpoint import Endpoint, endpoint_of, is_local
 from quell.models.patience import Patience
 from quell.models.prices import price_of
+from quell.models.providers import plugin_for
 from quell.models.sse import read
+from quell.ports import Model
 
 from .serving import answer, asking, model, run
 
@@ -62,6 +68,9 @@ def test_a_password_in_an_address_becomes_a_header_and_is_never_shown() -> None:
     found = endpoint_of(openai(base_url="https://me:pa%20ss@example.com/v1/"), {})
     assert (found.url, found.host, found.basic) == ("https://example.com/v1", "example.com", "Basic bWU6cGEgc3M=")
     assert "bWU6" not in repr(found) and found.masked("you sent bWU6cGEgc3M=") == "you sent ***"
+    found = endpoint_of(openai(base_url="https://example.com/v1?key=hidden-1234"), KEYS)
+    assert (found.url, found.query) == ("https://example.com/v1", {"key": "hidden-1234"})
+    assert found.masked("for hidden-1234") == "for ***"
     assert endpoint_of(openai(), {"OPENAI_BASE_URL": "https://eu.api.openai.com/v1", **KEYS}).own
     assert not endpoint_of(openai(base_url="https://api.openai.com.evil.example/v1"), KEYS).own
 
@@ -82,6 +91,11 @@ def test_a_model_is_priced_by_its_own_name_with_or_without_a_date() -> None:
 
 
 def test_http_where_tls_is_wanted_is_a_sentence() -> None:
+    def plain(port: int) -> Model:
+        return model("chat", patience=Patience(again=0), base_url=f"https://127.0.0.1:{port}/v1")
+
+    plain(0)  # it is imported before the loop runs
+
     async def main() -> None:
         def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -90,8 +104,7 @@ def test_http_where_tls_is_wanted_is_a_sentence() -> None:
         async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             with pytest.raises(ModelError, match="does not speak TLS"):
-                wrong = model("chat", patience=Patience(again=0), base_url=f"https://127.0.0.1:{port}/v1")
-                await answer(wrong, asking("chat"))
+                await answer(plain(port), asking("chat"))
 
     run(main())
 
@@ -112,6 +125,23 @@ def test_events_are_read_wherever_the_bytes_are_cut(end: bytes) -> None:
             assert found == ['{"a": "é"}', "one\ntwo", '{"last": 1}'], cuts
 
     run(main())
+
+
+def test_the_sdks_are_not_loaded_before_a_model_is_made() -> None:
+    """H25: they take seconds. The plugins are loaded whenever Quell starts."""
+    brought: list[str] = []
+
+    class Context:
+        def model(self, name: str, make: object) -> None:
+            brought.append(name)
+
+    for each in (quell.models.openai.plugin, quell.models.anthropic.plugin, plugin_for(openai(name="mine"))):
+        each.setup(Context())  # type: ignore[arg-type]  # all that they ask of it
+    assert brought == ["openai", "anthropic", "mine"]
+    names = "quell.models.openai, quell.models.anthropic, quell.models.providers"
+    probe = f"import sys, {names}; print({{'openai', 'anthropic', 'httpx2', 'anyio'}} & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "set()"
 
 
 def test_an_endpoint_without_a_key_hides_nothing_by_mistake() -> None:

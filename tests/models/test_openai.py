@@ -9,6 +9,7 @@ from quell.errors import ModelError
 from quell.events import Usage
 from quell.models.chat import ChatReader
 from quell.models.endpoint import OPENAI, Endpoint
+from quell.models.prices import price_of
 from quell.models.responses import ResponsesReader
 from quell.ports import Chunk, Message, Reasoning, Text
 from quell.testing.llm import Fails, ModelServer, Says, Thinks
@@ -131,7 +132,8 @@ def test_a_server_that_tells_of_its_items_only_at_the_end_is_understood() -> Non
     usage = {"input_tokens": 3, "output_tokens": 4, "input_tokens_details": {"cached_tokens": 2}}
     assert list(reader.take({"type": "response.completed", "response": {"output": output, "usage": usage}})) == []
     said = list(reader.end())
-    assert (text_of(said), calls_of(said)[0].tool, said[-1]) == ("Hi.", "files.read", Usage(3, 4, 0.0, 2))
+    cost = price_of(ELSEWHERE, "gpt-5").of(3, 4, 2)
+    assert (text_of(said), calls_of(said)[0].tool, said[-1]) == ("Hi.", "files.read", Usage(3, 4, cost, 2))
 
 
 def test_a_model_has_to_be_named() -> None:

@@ -9,12 +9,10 @@ import typer
 from ..config import Agent, what_there_is
 from ..configfile import BUILT_IN, Loaded
 from ..errors import UsageError
+from . import columns
 from .composing import agents_of, chosen, loaded_from
 from .flags import Config, Json, complete_known_agent, complete_model, complete_tool, group
-from .screen import Screen, note, one_line
-
-WIDE = 40
-"""Characters of a cell."""
+from .screen import Screen, note
 
 agent = group(
     """List, add, show and remove agents.
@@ -53,10 +51,8 @@ def list_(as_json: Json = False, config: Config = None) -> int:
         rules = ", ".join(f"{key} {word}" for key, word in row["approval"].items())
         cells = [f"{row['name']}{'*' if row['default'] else ''}", row["model"], ", ".join(row["tools"]), rules]
         isolation = row["isolation"] if row["network"] or row["isolation"] == "none" else f"{row['isolation']}, offline"
-        table.append([one_line(cell, WIDE) or "-" for cell in (*cells, isolation, row["from"])])
-    widths = [max(len(line[at]) for line in table) for at in range(len(table[0]))]
-    for line in table:
-        screen.line("  ".join(map(str.ljust, line, widths)).rstrip())
+        table.append([*cells, isolation, row["from"]])
+    columns.show(screen, table)
     return 0
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ..errors import QuellError, StoreError, UsageError
-from . import places
+from . import columns, places
 from .flags import Config, Json, complete_past, group
 from .screen import Screen, note, one_line
 
@@ -70,10 +70,7 @@ def list_(
     if not found:
         screen.line("no sessions")
         return 0
-    rows = [HEAD, *([one_line(cell, 40) or "-" for cell in _cells(one)] for one in found)]
-    widths = [max(len(row[at]) for row in rows) for at in range(len(HEAD) - 1)]
-    for row in rows:
-        screen.line("  ".join(map(str.ljust, row, [*widths, 0])).rstrip())
+    columns.show(screen, [HEAD, *(_cells(one) for one in found)])
     if more:
         note(f"{more} more are older: --limit {limit + more} lists all")
     return 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import pwd
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -206,12 +206,15 @@ def mounts(cwd: str, shown: Sequence[str], off_limits: Sequence[str]) -> Iterato
     places |= {one: "hidden" for one in secrets if os.path.exists(one)}
     places[cwd] = "written"
     places |= {one: "hidden" for one in off_limits if os.path.exists(one) or _inside(one, cwd)}
-    read = dict(_read_again(shown, places))
+    found = dict(_read_again(shown, places))
+    read = {path: real for path, real in found.items() if path == real or not _within(path, found)}
     closed = []
     for path in sorted({*places, *read}, key=lambda one: (one.count("/"), one)):
         kind = places.get(path, "read")
-        if kind == "read":
-            yield from ("--ro-bind", read[path], path)
+        if kind == "read" and path != read[path]:
+            yield from ("--symlink", read[path], path)  # a second mount of it would show what is hidden in the first
+        elif kind == "read":
+            yield from ("--ro-bind", path, path)
         elif kind == "written":
             yield from ("--bind", path, path)
         elif kind == "hidden" and os.path.exists(path) and not os.path.isdir(path):
@@ -232,6 +235,11 @@ def _read_again(shown: Sequence[str], places: Mapping[str, str]) -> Iterator[tup
             above = max((one for one in places if _inside(path, one)), key=len, default="")
             if places.get(above, "written") != "written" and path != above and os.path.exists(real):
                 yield path, real
+
+
+def _within(path: str, folders: Iterable[str]) -> bool:
+    """Whether it lies in another of them: then it is seen there."""
+    return any(_inside(path, one) for one in folders if one != path)
 
 
 def _inside(path: str, folder: str) -> bool:

@@ -46,6 +46,7 @@ class _Sdk:
             auth_token=endpoint.token or None,
             base_url=endpoint.url,
             default_headers={"Authorization": endpoint.basic} if endpoint.basic else None,
+            default_query=endpoint.query,
             max_retries=0,  # retries are ours: they are shown, and a stop ends them
             timeout=http.timeout,
             open_telemetry=False,

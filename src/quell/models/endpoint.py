@@ -6,7 +6,7 @@ import base64
 import ipaddress
 import os
 from collections.abc import Mapping
-from urllib.parse import SplitResult, unquote, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -37,11 +37,13 @@ KINDS = {"openai": OPENAI, "anthropic": ANTHROPIC}
 
 class Endpoint(msgspec.Struct, frozen=True):
     url: str
-    """Without a password."""
+    """Without a password and a query."""
     own: bool
     """Whether it is the maker's own address, and not a compatible server."""
     key: str = ""
     token: str = ""
+    query: dict[str, str] = {}
+    """What the URL had behind a question mark, which may be a secret too."""
     basic: str = ""
     """A header, where the URL had a name and a password in it."""
     variable: str = ""
@@ -56,8 +58,8 @@ class Endpoint(msgspec.Struct, frozen=True):
 
     def masked(self, text: str) -> str:
         """A text of the server's, which may repeat what it was sent."""
-        for secret in (self.key, self.token, self.basic.removeprefix("Basic ")):
-            if len(secret) >= 4:
+        for secret in (self.key, self.token, self.basic.removeprefix("Basic "), *self.query.values()):
+            if len(secret) >= 4:  # a shorter one would be found in other words
                 text = text.replace(secret, "***")
         return text
 
@@ -86,8 +88,9 @@ def endpoint_of(provider: Provider, environ: Mapping[str, str] = os.environ) -> 
     for secret in (key, token):
         if not (secret.isascii() and secret.isprintable()) or " " in secret:
             raise ModelError(f"what {variable} holds is no key: there are characters in it that no key has")
-    url = urlunsplit((parts.scheme, _place(parts), parts.path.rstrip("/"), parts.query, ""))
-    return Endpoint(url, own, key, token, basic, variable if key else kind.token_variable if token else "")
+    url = urlunsplit((parts.scheme, _place(parts), parts.path.rstrip("/"), "", ""))
+    variable = variable if key else kind.token_variable if token else ""
+    return Endpoint(url, own, key, token, dict(parse_qsl(parts.query)), basic, variable)
 
 
 def is_local(host: str) -> bool:

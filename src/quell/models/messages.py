@@ -22,7 +22,7 @@ CACHED = {"type": "ephemeral"}
 OPTIONAL = ("output_config", "thinking")
 
 _OLD = re.compile(r"claude-(instant|[12]\b|3)")
-_BUDGETED = re.compile(r"claude-(3-7|(opus|sonnet)-4(-[015])?(-\d{8})?\Z|haiku-4)|claude-(opus|sonnet)-4-[015]\b")
+_BUDGETED = re.compile(r"claude-(3-7|haiku-4|(opus|sonnet)-4(-[015])?(-\d{8}|-latest)?\Z)")
 """Models that are told how many tokens to think; later ones are told how hard, and earlier ones do not think."""
 
 _BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}

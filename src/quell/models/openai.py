@@ -46,6 +46,7 @@ class _Sdk:
             api_key=endpoint.key or UNUSED,
             base_url=endpoint.url,
             default_headers=headers,
+            default_query=endpoint.query,
             max_retries=0,  # retries are ours: they are shown, and a stop ends them
             timeout=http.timeout,
             http_client=http,

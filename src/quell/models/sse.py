@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 LONGEST = 64 * 1024 * 1024
 """Bytes of one event. A stream that never ends a line must not fill the memory."""
@@ -14,31 +14,39 @@ class Garbled(Exception):
 
 async def read(parts: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """The data of each event; names, ids and comments are left out, because all that we need is in the data."""
-    rest = bytearray()
-    lines: list[bytes] = []
-    size = 0
+    rest, events = bytearray(), _Events()
     async for part in parts:
         searched = len(rest)
         rest += part
-        if len(rest) + size > LONGEST:
+        if len(rest) + events.size > LONGEST:
             raise Garbled(f"an event of more than {LONGEST // 1024 // 1024} MB")
-        if b"\n" not in part and b"\r" not in part:
-            continue
         # A carriage return at the very end may be half of a line end: it waits for what follows.
-        whole = max(rest.rfind(b"\n", searched), rest.rfind(b"\r", searched, len(rest) - 1)) + 1
-        for line in bytes(rest[:whole]).splitlines():
-            if line.startswith(b"data:"):
-                lines.append(line[5:].removeprefix(b" "))
-                size += len(line)
-            elif not line and lines:
-                yield _text(lines)
-                lines, size = [], 0
+        whole = max(rest.rfind(b"\n", searched), rest.rfind(b"\r", max(0, searched - 1), len(rest) - 1)) + 1
+        for data in events.of(bytes(rest[:whole])):
+            yield data
         del rest[:whole]
-    if rest.startswith(b"data:"):
-        lines.append(bytes(rest[5:]).strip())
-    if lines and lines[-1].endswith((b"}", b"]")):  # some forget the last empty line; what was cut off is no event
-        yield _text(lines)
+    for data in events.of(bytes(rest)):
+        yield data
+    if events.lines and events.lines[-1].endswith((b"}", b"]")):  # some forget the last empty line
+        yield events.close()  # and what was cut off is no event
 
 
-def _text(lines: list[bytes]) -> str:
-    return b"\n".join(lines).decode("utf-8", "replace")
+class _Events:
+    """Lines in, the data of events out."""
+
+    def __init__(self) -> None:
+        self.lines: list[bytes] = []
+        self.size = 0
+
+    def of(self, text: bytes) -> Iterator[str]:
+        for line in text.splitlines():
+            if line.startswith(b"data:"):
+                self.lines.append(line[5:].removeprefix(b" "))
+                self.size += len(line)
+            elif not line and self.lines:
+                yield self.close()
+
+    def close(self) -> str:
+        data = b"\n".join(self.lines).decode("utf-8", "replace")
+        self.lines, self.size = [], 0
+        return data

@@ -49,10 +49,10 @@ class Glob:
 
     async def call(self, arguments: Mapping[str, Any], caller: Caller) -> str:
         wish = taken("glob", Names, arguments)
-        found = await _search("glob", {**msgspec.structs.asdict(wish), "limit": NAMES}, caller, str)
-        if not found and "/" not in wish.pattern:
-            return f"Nothing matches; `**/{wish.pattern}` looks in all folders."
-        return found or "Nothing matches."
+        nothing = "Nothing matches."
+        if "/" not in wish.pattern:
+            nothing = f"Nothing matches; `**/{wish.pattern}` looks in all folders."
+        return await _search("glob", {**msgspec.structs.asdict(wish), "limit": NAMES}, caller, str, nothing)
 
 
 class Grep:
@@ -65,7 +65,7 @@ class Grep:
             where, before, rest = found
             return f"{where}: {excerpt(before, rest, caller.redact)}"
 
-        return await _search("grep", msgspec.structs.asdict(wish), caller, line) or "No line matches."
+        return await _search("grep", msgspec.structs.asdict(wish), caller, line, "No line matches.")
 
 
 def excerpt(before: str, rest: str, redact: Callable[[str], str]) -> str:
@@ -79,7 +79,7 @@ def excerpt(before: str, rest: str, redact: Callable[[str], str]) -> str:
     return ("…" if start else "") + whole[start:end] + ("…" if end < len(whole) else "")
 
 
-async def _search(tool: str, wish: dict[str, Any], caller: Caller, line: Callable[[Any], str]) -> str:
+async def _search(tool: str, wish: dict[str, Any], caller: Caller, line: Callable[[Any], str], nothing: str) -> str:
     request = {**wish, "search": tool, "root": caller.cwd, "off_limits": list(caller.off_limits)}
     said = await apart.ask(tool, "searching", request, caller, SECONDS)
     notes = said.last.get("notes", [])
@@ -87,4 +87,4 @@ async def _search(tool: str, wish: dict[str, Any], caller: Caller, line: Callabl
         if not said.found:
             raise ToolError(f"{tool}: not done after {SECONDS:g} s, and ended; narrow it by `path` or the pattern")
         notes = [f"not done after {SECONDS:g} s, and ended: there may be more; narrow it by `path` or the pattern"]
-    return "\n".join([*map(line, said.found), *(f"[{note}]" for note in notes)])
+    return "\n".join([*(map(line, said.found) if said.found else [nothing]), *(f"[{note}]" for note in notes)])

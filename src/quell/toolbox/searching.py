@@ -193,7 +193,7 @@ def _texts(root: Root, walk: Walk, start: Parts, wanted: re.Pattern[str]) -> Ite
 
 
 def _of(walk: Walk) -> list[str]:
-    return [f"{walk.closed} folders could not be read"] if walk.closed else []
+    return [f"folders that could not be read: {walk.closed}"] if walk.closed else []
 
 
 def main() -> None:

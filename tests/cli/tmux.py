@@ -1,0 +1,246 @@
+"""A real terminal as a person has one: a tmux of the test's own, keys pressed in it, and its screen read.
+
+Its server is a child of the test, on a socket of its own; when it is left, all that ever ran in it is gone.
+"""
+
+import contextlib
+import os
+import re
+import select
+import shlex
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.cli import oracle
+from tests.cli.command import QUELL
+
+PROMPT = "ready>"
+SHELL = f"exec env PS1='{PROMPT} ' bash --norc --noprofile --noediting -i"  # any shell in between would unset it
+BOUND = 20.0  # seconds for any one text to come; far above what a busy machine needs
+STANDS = "#{cursor_flag} #{alternate_on} #{insert_flag} #{wrap_flag} #{keypad_flag} #{keypad_cursor_flag} #{mouse_any_flag}"
+
+
+class NotShown(AssertionError):
+    """The screen did not show it in time; the message has what it shows instead."""
+
+
+class Tmux:
+    """One pane with an interactive bash. `screen` is what is seen, `all` also what has scrolled away."""
+
+    def __init__(
+        self, folder: Path, *, columns: int = 100, rows: int = 40, variables: Mapping[str, str] | None = None
+    ) -> None:
+        self.home = folder / "home"
+        self.home.mkdir(exist_ok=True)
+        self._socket = folder / "s"
+        self._held = oracle.Held()
+        environment = {
+            "PATH": f"{QUELL.parent}:/usr/bin:/bin",
+            "HOME": str(self.home),
+            "XDG_STATE_HOME": str(folder / "state"),
+            "XDG_CONFIG_HOME": str(folder / "config"),
+            "TMUX_TMPDIR": str(folder),
+            "TERM": "xterm-256color",
+            "LANG": "C.UTF-8",
+            "HISTFILE": "",
+            **(variables or {}),
+        }
+        self._server = subprocess.Popen(
+            ["tmux", "-D", "-S", str(self._socket), "-f", "/dev/null"],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.home,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+        oracle.wait_for(self._socket.exists, "the server of tmux", BOUND)
+        self._client = subprocess.Popen(
+            ["tmux", "-S", str(self._socket), "-C", "new-session", SHELL],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.home,
+            env=environment, start_new_session=True,
+        )  # fmt: skip
+        self._unread = b""
+        self._answer()  # to new-session
+        self.tell("refresh-client -f no-output")
+        self.resize(columns, rows)
+        self.tell("set-option -g history-limit 20000")
+        self.shell = int(self.ask("#{pane_pid}"))
+        self._tty = os.open(self.ask("#{pane_tty}"), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+        self.prompt()
+        self.run(f"exec 9>/proc/{os.getpid()}/fd/{self._held.write}; ulimit -c 0")
+        self._held.let_go()
+        self.as_found = self.modes()
+
+    # -- tmux
+
+    def tell(self, command: str) -> str:
+        """A command of tmux, and what it says."""
+        assert self._client.stdin is not None
+        self._client.stdin.write(command.encode() + b"\n")
+        self._client.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> str:
+        """Between %begin and %end; whatever else the server tells is not waited for."""
+        lines: list[bytes] | None = None
+        while True:
+            line = self._line()
+            if line.startswith(b"%begin "):
+                lines = []
+            elif line.startswith(b"%end ") and lines is not None:
+                return b"\n".join(lines).decode(errors="replace")
+            elif line.startswith(b"%error "):
+                raise AssertionError(b"\n".join(lines or []).decode())
+            elif lines is not None:
+                lines.append(line)
+
+    def _line(self) -> bytes:
+        assert self._client.stdout is not None
+        while b"\n" not in self._unread:
+            if not select.select([self._client.stdout], [], [], BOUND)[0]:
+                raise AssertionError("tmux does not answer")
+            got = os.read(self._client.stdout.fileno(), 1 << 16)
+            assert got, "tmux is gone"
+            self._unread += got
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line
+
+    def ask(self, what: str) -> str:
+        return self.tell(f"display-message -p {shlex.quote(what)}")
+
+    # -- hands
+
+    def write(self, text: str) -> None:
+        """Letter by letter, without Enter."""
+        assert "\n" not in text
+        self.tell(f"send-keys -l -- {shlex.quote(text)}")
+
+    def key(self, *names: str) -> None:
+        """As tmux calls them: Enter, C-c, M-Enter, Up, Tab."""
+        self.tell(f"send-keys {' '.join(names)}")
+
+    def line(self, text: str) -> None:
+        self.write(text)
+        self.key("Enter")
+
+    def paste(self, text: str) -> None:
+        """As a terminal does it: marked as pasted where the program asked for that."""
+        self.tell(f"set-buffer -- {shlex.quote(text)}")
+        self.tell("paste-buffer -p -r")
+
+    def resize(self, columns: int, rows: int = 40) -> None:
+        self.tell(f"refresh-client -C {columns}x{rows}")
+
+    # -- eyes
+
+    @property
+    def screen(self) -> str:
+        """What is seen now, each line without the blanks at its end."""
+        return self.tell("capture-pane -p").rstrip("\n")
+
+    @property
+    def all(self) -> str:
+        """Also what has scrolled away; a line that the terminal broke is one."""
+        return self.tell("capture-pane -p -J -S -").rstrip("\n")
+
+    @property
+    def coloured(self) -> str:
+        return self.tell("capture-pane -p -e").rstrip("\n")
+
+    @property
+    def last(self) -> str:
+        """The last line of the screen that is not empty."""
+        return self.screen.rpartition("\n")[2].rstrip()
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """Column and row."""
+        column, row = self.ask("#{cursor_x} #{cursor_y}").split()
+        return int(column), int(row)
+
+    def expect(self, pattern: str, bound: float = BOUND, *, screen: bool = False) -> re.Match[str]:
+        """Wait until it is shown, on the screen or anywhere before it."""
+        deadline = time.monotonic() + bound
+        while True:
+            shown = self.screen if screen else self.all
+            if found := re.search(pattern, shown, re.MULTILINE):
+                return found
+            if time.monotonic() > deadline:
+                raise NotShown(f"{pattern!r} was not shown within {bound} s; the screen is\n{shown}")
+            time.sleep(0.01)
+
+    def expect_not(self, pattern: str, bound: float = BOUND) -> None:
+        """Wait until it is not on the screen any more."""
+        deadline = time.monotonic() + bound
+        while re.search(pattern, self.screen, re.MULTILINE):
+            if time.monotonic() > deadline:
+                raise NotShown(f"{pattern!r} is still shown after {bound} s; the screen is\n{self.screen}")
+            time.sleep(0.01)
+
+    def prompt(self, bound: float = BOUND) -> None:
+        """Wait until the shell is back."""
+        deadline = time.monotonic() + bound
+        while self.last != PROMPT:
+            if time.monotonic() > deadline:
+                raise NotShown(f"the shell is not back after {bound} s; the screen is\n{self.screen}")
+            time.sleep(0.002)
+
+    def run(self, text: str) -> str:
+        """Type a line at the prompt; what it shows up to the next one. The screen is cleared before."""
+        self.clear()
+        self.line(text)
+        oracle.wait_for(lambda: self.screen.strip() not in ("", PROMPT), f"the echo of {text}", BOUND)
+        self.prompt()
+        return self.all.partition("\n")[2].rpartition("\n")[0]
+
+    def clear(self) -> None:
+        """Forget what was shown. At the prompt only."""
+        self.tell("send-keys -R")
+        self.tell("clear-history")
+
+    # -- what is left
+
+    def modes(self) -> tuple[list[object], str]:
+        """What `stty -a` shows, and what the terminal itself was told."""
+        return list(termios.tcgetattr(self._tty)), self.ask(STANDS)
+
+    def given_back(self) -> None:
+        """The prompt is there, the terminal is as it was found, and nothing but the shell lives in it."""
+        self.prompt()
+        assert self.modes() == self.as_found
+        oracle.wait_for(lambda: not self.left(), "nothing is left", BOUND)
+
+    def left(self) -> list[str]:
+        """What is alive in the session or below the shell, besides the shell."""
+        pids = {*oracle.in_session(self.shell), *oracle.below(self.shell)} - {self.shell}
+        return [f"{pid} {' '.join(oracle.argv(pid))}" for pid in sorted(pids)]
+
+    def close_window(self) -> None:
+        """As a person closes the terminal's window."""
+        self.tell("set-option -g remain-on-exit on")
+        self.tell("kill-pane")
+
+    def gone(self, bound: float = BOUND) -> bool:
+        """Nothing that ever ran in this terminal is alive."""
+        return self._held.gone(bound)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        left = [int(one.split()[0]) for one in self.left()]
+        os.close(self._tty)
+        for process in (self._client, self._server):
+            process.terminate()
+            process.wait()
+        for stream in (self._client.stdin, self._client.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._held.__exit__(kind, error, at)
