@@ -72,6 +72,7 @@ def state_dir(
     folder = tmp_path_factory.mktemp("state")
     own = [request.getfixturevalue("tmp_path")] if "tmp_path" in request.fixturenames else []
     monkeypatch.setenv("QUELL_STATE_DIR", str(folder))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(folder / "config"))  # nor does it read what whoever runs this configured
     yield folder
     for log in [log for place in (folder, *own) for log in place.rglob("log.sqlite")]:
         check_log(log, live=True)  # of an orderly end it demands that everything has ended all the same

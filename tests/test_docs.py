@@ -20,8 +20,8 @@ BOUND = 60.0
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>```+)(?P<info>.*)$")
 BETWEEN = "=== end of one command ==="
 RUN = {"console", "python"}
-READ = {"json", "text"}
-"""`json` must parse; `text` is a picture or a quotation, and is all that is not checked."""
+READ = {"json", "toml", "text"}
+"""`json` must parse, and `toml` be a configuration; `text` is a picture or a quotation, and is not checked."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +143,19 @@ def run_python(text: str, folder: Path) -> list[str]:
     return [] if code == 0 else [f"exit code {code}:\n{output}"]
 
 
+def run_toml(text: str, folder: Path) -> list[str]:
+    """As `quell config check` finds it."""
+    (folder / "config.toml").write_text(text)
+    code, output = run(["quell", "config", "check", "config.toml"], folder)
+    return [] if code == 0 else [output]
+
+
 def run_block(block: Block, folder: Path) -> list[str]:
     if block.language == "json":
         json.loads(block.text)
         return []
+    if block.language == "toml":
+        return run_toml(block.text, folder)
     if block.language == "text" or block.no_run:
         return []
     return run_console(block.text, folder) if block.language == "console" else run_python(block.text, folder)

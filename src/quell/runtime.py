@@ -10,13 +10,14 @@ async with quell.Runtime() as rt:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from .config import Agent, Settings
 from .kernel.discovery import Found, enabled_in
 from .kernel.runtime import Ports
 from .kernel.runtime import Runtime as Kernel
-from .ports import Plugin
+from .ports import Model, Plugin, PluginContext, Tool
 from .stores.sqlite import SqliteStore
 from .supervise.ledger import state_dir as usual_place
 
@@ -27,7 +28,8 @@ HOME = "runtime"
 class Runtime(Kernel):
     """`state_dir` is where the log is, and is taken exclusively; without one, the usual place of this user.
 
-    A plugin that is given takes the place of an installed one of its name.
+    A plugin that is given takes the place of an installed one of its name. `tools` (typed functions with a docstring
+    will do) and `models` (what makes each, by its name) need none.
     """
 
     def __init__(
@@ -36,6 +38,8 @@ class Runtime(Kernel):
         state_dir: str | os.PathLike[str] | None = None,
         agents: Iterable[Agent] = (),
         plugins: Iterable[Plugin] = (),
+        tools: Iterable[Tool | Callable[..., Any]] = (),
+        models: Mapping[str, Callable[[], Model]] | None = None,
         settings: Settings | None = None,
         contain: str = "auto",
         secrets: Iterable[str] = (),
@@ -43,6 +47,8 @@ class Runtime(Kernel):
         off_limits: Iterable[str] = (),
     ) -> None:
         given = list(plugins)
+        if (tools := list(tools)) or models:
+            given.append(Program(tools, models or {}))
         names = {getattr(one, "name", "") for one in given}
         super().__init__(
             Ports(store=SqliteStore, find=lambda: [one for one in installed() if one.name not in names]),
@@ -55,6 +61,22 @@ class Runtime(Kernel):
             home=home,
             off_limits=off_limits,
         )
+
+
+class Program:
+    """The plugin of a program that brings its own tools and models."""
+
+    name = "program"
+
+    def __init__(self, tools: Iterable[Tool | Callable[..., Any]], models: Mapping[str, Callable[[], Model]]) -> None:
+        self._tools = tools
+        self._models = models
+
+    def setup(self, ctx: PluginContext) -> None:
+        for tool in self._tools:
+            ctx.tool(tool)
+        for name, make in self._models.items():
+            ctx.model(name, make)
 
 
 def installed() -> list[Found]:

@@ -331,11 +331,19 @@ def test_a_yes_for_the_session_is_for_the_same_call_in_this_session_over_a_resum
         assert await said(stage, rt, session, None, "a", "b", "c") == ["c"]
         await session.use("second")
         assert await said(stage, rt, session, None, "a") == ["a"], "another agent was not meant"
+        assert await said(stage, rt, session, "session", "d") == ["d"]
         await session.use("actor")
-        assert await said(stage, rt, session, None, "a") == []
+        assert await said(stage, rt, session, None, "a", "d") == ["d"]
+
+    async def third(rt: Runtime) -> None:
+        session = await rt.resume(names[0])
+        assert await said(stage, rt, session, None, "a", "d") == ["d"]
+        await session.use("second")
+        assert await said(stage, rt, session, None, "a", "d") == ["a"]
 
     stage.play(first)
     stage.play(second)
+    stage.play(third)
     assert not (stage.state / FILE).exists()
 
 
@@ -347,9 +355,12 @@ def test_a_yes_for_always_is_for_this_agent_in_this_folder_until_it_is_revoked(s
         stage.agent("never", approval={"note(name=a)": "deny"}),
     ]
     (tmp_path / "elsewhere").mkdir()
+    names: list[str] = []
 
     async def first(rt: Runtime) -> None:
-        assert await said(stage, rt, await stage.open(rt), "always", "a", "a", "b") == ["a", "b"]
+        session = await stage.open(rt)
+        names.append(session.id)
+        assert await said(stage, rt, session, "always", "a", "a", "b") == ["a", "b"]
         never = await stage.open(rt, "never")
         assert await said(stage, rt, never, "always", "b") == ["b"]
 
@@ -370,6 +381,7 @@ def test_a_yes_for_always_is_for_this_agent_in_this_folder_until_it_is_revoked(s
         assert await said(stage, rt, session, None, "a", "b") == ["b"], "it acts on the next call"
         assert (await rt.revoke(kept[0].digest)).arguments == {"name": "a"}
         assert await said(stage, rt, session, None, "a") == ["a"]
+        assert await said(stage, rt, await rt.resume(names[0]), None, "a") == ["a"], "also where it was said"
         with pytest.raises(quell.UsageError, match="none"):
             await rt.revoke(kept[0].digest)
 
@@ -519,7 +531,8 @@ def test_whatever_a_checkpoint_raises_the_call_gets_its_end(
     assert len(refused) == len(stage.of(ToolRequested)) and all(one.reason for one in refused)
     if where in ("policy", "digest", "waiter"):
         assert all("could not be decided" in one.reason for one in refused)
-    assert len(stage.of(ApprovalWithdrawn)) == (1 if where == "waiter" else 0)
+    ends = [one for one in stage.kinds() if one in ("approval.withdrawn", "tool.refused")]
+    assert ends == (["approval.withdrawn", "tool.refused"] if where == "waiter" else ["tool.refused"] * 4)
 
 
 def test_a_stop_need_not_wait_for_a_disk_that_hangs(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,7 +45,8 @@ def test_the_tools_work_in_a_session_and_keep_away_from_what_is_quells_own(tmp_p
         async with asyncio.timeout(30):
             async with quell.Runtime(state_dir=tmp_path / "state", agents=[agent], plugins=[typist]) as runtime:
                 session = await runtime.open("typist", tmp_path)
-                await session.send("go")
+                ended = await session.send("go")
+                assert (ended.end, ended.reason) == ("completed", "")
         return typist.heard
 
     async def main() -> None:

@@ -127,7 +127,7 @@ async def call_tool(turn: Turn, call: ToolCall, cause: int) -> None:
             return refuse(str(error))
         result, words = "", str(error)  # its own, from inside: what it did before that has happened
     except QuellError as error:  # said in a sentence: ToolError, or a tool that went with its plugin
-        result, words = "", str(error)
+        result, words = "", str(error) or said(error)
     except Exception as error:  # noqa: BLE001  a boundary: whatever a tool raises, its request gets an end (H35)
         result, words = "", said(error)
         plugins.failed(owner, f"tool {call.tool}", error)
