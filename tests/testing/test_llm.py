@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
-from http.client import HTTPConnection
+from http.client import HTTPConnection, IncompleteRead
 from typing import Any, Literal, get_args
 
 import anthropic
@@ -100,6 +100,18 @@ def test_every_event_is_as_the_sdk_declares_it(server: ModelServer, api: str) ->
     assert len(seen) == {"chat": 1, "responses": 16, "anthropic": 7}[api]
 
 
+@pytest.mark.parametrize("api", ["chat", "responses"])
+def test_calls_come_one_after_the_other_or_a_bit_of_each_in_turn(server: ModelServer, client: Client, api: str) -> None:
+    server.will(Calls(LS, LS), Calls(LS, LS, mixed=True))
+    for expected in ([0, 0, 0, 1, 1, 1], [0, 1, 0, 1, 0, 1]):
+        if api == "chat":
+            deltas = [call for event in client.stream() for one in event.choices for call in one.delta.tool_calls or ()]
+            order = [call.index for call in deltas if call.function.arguments]
+        else:
+            order = [event.output_index for event in client.stream() if event.type.endswith("arguments.delta")]
+        assert order == expected
+
+
 FAULTS: list[tuple[Reply, int, type[Exception], int, type[Exception]]] = [
     (Fails(429, retry_after=2), 429, openai.RateLimitError, 429, anthropic.RateLimitError),
     (Fails("quota"), 429, openai.RateLimitError, 400, anthropic.BadRequestError),
@@ -139,7 +151,9 @@ def test_an_error_in_the_midst_of_a_stream_comes_after_what_was_said(
 ) -> None:
     faults: tuple[Fault, ...] = ("server", "overloaded", "context", "rate")
     for why in faults:
-        server.will(Says("one two") + Fails(why))
+        server.will(*[Says("one two") + Fails(why)] * 2)
+        with pytest.raises((openai.APIStatusError, anthropic.APIStatusError)):
+            client.ask(stream=False)
         heard, error = client.events()
         assert "two" in repr(heard)
         if api != "responses":
@@ -187,8 +201,11 @@ def test_a_broken_stream_breaks_as_its_reply_wants(server: ModelServer, client: 
             heard, error = client.events()
             assert (error is None) == (how == "end" and after is not None), error
             assert ("two" in repr(heard)) == (after == 2) and "three" not in repr(heard)
-            server.wait_closed()
             assert server.requests[-1].ended == "cut"
+    server.will(Says("one two three").cut(2), Says("one two three").cut(2, "reset"))
+    for error_of in (IncompleteRead, ConnectionResetError):
+        with pytest.raises(error_of):
+            post(server, PATHS[api], body_of(api))
     server.will(Says("x" * 100).cut(1))
     with pytest.raises((openai.APIConnectionError, anthropic.APIConnectionError)):
         client.ask(stream=False)

@@ -27,6 +27,8 @@ class Transcript:
     agent: str = "assistant"
     at: Literal["own", "home"] = "own"
     same_ids: bool = False
+    shape: bool = False
+    """It is about the shape of calls, which each API has its own of: played by all, some of which drop what is none."""
     before: Callable[[Path, Path], None] = field(default=lambda _, __: None)
     """Is given the working directory, and the folder outside."""
 
@@ -246,6 +248,7 @@ WRONG: dict[str, Transcript] = {
     "names that are none": several(
         *((name, {"command": "touch @OUT/PWNED"}) for name in ("", " ", "\0", "shell\n", "\x1b[31mshell", "shell\0")),
         told=NO_TOOL,
+        shape=True,
     ),
     "wrong types": several(
         ("read", {"path": 7}),
@@ -291,6 +294,7 @@ WRONG: dict[str, Transcript] = {
         ("write", '{"path": "@OUT/PWNED", "text": "x"} {"path": "b"}'),
         ("shell", "null"),
         ("shell", '{"command": NaN}'),
+        shape=True,
     ),
     "arguments that are no JSON, with everything allowed": several(
         ("shell", '{"command": "touch @OUT/PWNED"'),
@@ -304,6 +308,7 @@ WRONG: dict[str, Transcript] = {
     "an argument twice": several(("shell", '{"command": "git status", "command": "touch @OUT/PWNED"}'), agent="git"),
     "deep arguments": several(
         *(("read", '{"path":' + '{"a":' * deep + "1" + "}" * deep + "}") for deep in (90, 900, 960, 985, 995, 20_000)),
+        shape=True,
     ),
     "deep arguments, with everything allowed": several(
         *(("read", '{"path":' + "[" * deep + "]" * deep + "}") for deep in (90, 900, 960, 985, 995, 20_000)),
@@ -333,12 +338,14 @@ WRONG: dict[str, Transcript] = {
         told=(*ASKED, "there is no 'mine'"),
         starts=1,
         same_ids=True,
+        shape=True,
     ),
     "an id that was used before": Transcript(
         [[("read", {"path": "mine"})], [("shell", {"command": "touch @OUT/PWNED"})], [("read", {"path": "mine"})]],
         ["there is no 'mine'", ASKED, "there is no 'mine'"],
         2,
         same_ids=True,
+        shape=True,
     ),
     "it asks again and again": Transcript([[("shell", {"command": "touch @OUT/PWNED"})]] * 6, [ASKED] * 6),
     "it never ends": Transcript([[("read", {"path": "mine"})]] * 30, ["there is no 'mine'"] * 12, 12),
@@ -462,7 +469,7 @@ TRICKS: dict[str, Transcript] = {
         agent="free",
     ),
     "agents without end": Transcript(
-        [[("agent", {"agent": "free", "text": "case=agents without end"})]],
+        [[("agent", {"agent": "free", "text": "play=@PLAY"})]],
         [("sub-agents go", "did not finish", "Done.")],
         1,
         agent="shallow",
