@@ -240,7 +240,7 @@ def what_there_is(what: str, wanted: str, known: list[str]) -> str:
 
     if not known:
         return f"there are no {what}"
-    near = get_close_matches(wanted, known, 1)
+    near = get_close_matches(wanted[:100], known, 1)  # a model may want a name of megabytes
     hint = f"did you mean {near[0]}? " if near else ""
     return f"{hint}there {'is' if len(known) == 1 else 'are'} {', '.join(known)}"
 

@@ -18,7 +18,7 @@ import msgspec
 
 from .config import ASSISTANT, SCRIPTED, Agent, Defaults, Provider, Settings, rule, usual_file, what_there_is
 from .errors import UsageError
-from .secrecy import can_be_secret, secrets_in
+from .secrecy import can_be_secret, secrets_in, secrets_of
 
 T = TypeVar("T", bound=msgspec.Struct)
 TABLES = ("settings", "defaults", "agents", "models")
@@ -80,9 +80,17 @@ def understood(file: str, text: bytes, environ: Mapping[str, str], *, is_open: b
     agents = tuple(_agent(file, name, table, defaults) for name, table in _each(file, "agents", tables))
     written = tuple(secret for one in agents for secret in secrets_in(one.env))
     keys = (environ.get(one.key_env, "").strip() for one in providers if one.key_env)
-    secrets = (*written, *(key for key in keys if can_be_secret(key)))
+    placed = (secret for one in providers for secret in secrets_of(one.base_url))
+    secrets = (*written, *(key for key in keys if can_be_secret(key)), *placed)
     warning = f"{file} holds secrets, and others may read it: chmod 600 {file}"
-    warnings = (warning,) if written and is_open else ()
+    idle = [one.name for one in agents if not one.network and one.isolation == "none"]
+    warnings = (
+        *((warning,) if written and is_open else ()),
+        *(
+            f"{file}: agents.{name}.network is of a sandbox: without isolation it keeps nobody off the net"
+            for name in idle
+        ),
+    )
     return Loaded(settings, agents, file, secrets, warnings, defaults, providers, origins)
 
 

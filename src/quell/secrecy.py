@@ -1,4 +1,4 @@
-"""Which variables of an environment hold secrets: told by their names, as nobody lists them."""
+"""Which variables of an environment hold secrets: told by their names, as nobody lists them, and addresses by parts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ _SECRET = re.compile(
     r"TOKEN(?!IZ)|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|(API|ACCESS|PRIVATE)_?KEY|(^|_)PASS($|_)|_PWD$|_PAT$"
 )
 _NOT_ITSELF = re.compile(r"_(FILE|PATH|DIR|SOCK|SOCKET|URL|URI|ENDPOINT|HOST|PORT|NAME|USER|TYPE|CMD|COMMAND)$")
+_OF_QUERIES = re.compile(r"(^|_)(KEY|SIG|SIGNATURE|AUTH|CODE)$")
 _NO_SECRETS = frozenset("changeme disabled localhost password passw0rd postgres required scripted undefined".split())
 
 
@@ -36,5 +37,28 @@ def can_be_secret(value: str) -> bool:
 
 
 def secrets_in(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The secrets of an environment."""
-    return tuple(value.strip() for name, value in environ.items() if is_secret(name, value))
+    """The secrets of an environment, and those in its addresses: `DATABASE_URL` has a password, say."""
+    found = [value.strip() for name, value in environ.items() if is_secret(name, value)]
+    return (*found, *(one for value in environ.values() if "://" in value for one in secrets_of(value)))
+
+
+def secrets_of(url: str) -> tuple[str, ...]:
+    """What is secret in an address: its password, also as a header has it, and what its query names a key or token."""
+    from base64 import b64encode
+    from urllib.parse import parse_qsl, unquote, urlsplit
+
+    try:
+        parts = urlsplit(url.strip())
+        name, password = unquote(parts.username or ""), unquote(parts.password or "")
+    except ValueError:
+        return ()
+    found = [value for key, value in parse_qsl(parts.query) if _is_key(key)]
+    if can_be_secret(password):
+        found += [password, parts.password or "", b64encode(f"{name}:{password}".encode()).decode()]
+    return tuple(dict.fromkeys(one for one in found if can_be_secret(one)))
+
+
+def _is_key(name: str) -> bool:
+    """Of a query: `key`, `api-token`, `X-Amz-Signature`; not `api-version`."""
+    upper = name.upper().replace("-", "_")
+    return _SECRET.search(upper) is not None or _OF_QUERIES.search(upper) is not None

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from quell.cli import message as told
 from quell.cli import places
 from tests.cli import oracle
 from tests.cli.command import BOUND, QUELL, Running, quell
@@ -102,20 +103,32 @@ def mute() -> Iterator[tuple[str, socket.socket]]:
 
 
 def test_it_works_offline_at_once_with_the_answer_on_stdout_and_all_else_on_stderr(tmp_path: Path) -> None:
-    code, out, err = said("say", "**hello**", cwd=tmp_path)
+    plain, shell = together(["say", "**hello**"], ["$ echo from $(pwd); exit 3", "--cwd", str(tmp_path)])
+    code, out, err = plain
     assert (code, out) == (0, "You said: say **hello**\n")
     assert "tokens in" in err and "session" in err and "offline" not in err
-    code, out, err = said("$ echo from $(pwd); exit 3", "--cwd", tmp_path)
+    code, out, err = shell
     assert code == 0 and f"│ from {tmp_path}\n" in err and "└ exit 3 · " in err
     assert "▸ shell  echo from $(pwd); exit 3\n" in err and "▸" not in out
 
 
-def test_what_is_piped_in_is_the_message_or_comes_below_it() -> None:
-    assert said("-", given=b"from a pipe\n")[1] == "You said: from a pipe\n"
-    assert said(given=b"alone")[1] == "You said: alone\n"
+def test_what_is_piped_in_is_the_message_or_comes_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said("look", "at:", given=b"a diff\n")[1] == "You said: look at:\n\na diff\n"
-    for code, out, err in together([], [" "], ["-"]):
-        assert (code, out) == (125, "") and err.startswith("quell: there is nothing to do") and err.count("\n") == 1
+    monkeypatch.setattr(told, "read_input", lambda go_on: "from a pipe\n")
+    monkeypatch.setattr(told, "is_piped", lambda: True)
+    assert told.message(["-"], lambda: None) == told.message([" "], lambda: None) == "from a pipe\n"
+    monkeypatch.setattr(told, "is_piped", lambda: False)
+    assert told.message(["a", "b"], lambda: None) == "a b"
+
+
+def test_what_is_piped_in_without_end_is_not_kept() -> None:
+    with Running(["yes"], stdout=subprocess.PIPE) as endless:
+        running = subprocess.run([QUELL, "run", "-"], stdin=endless.stdout, capture_output=True, timeout=BOUND)
+    assert running.returncode == 125 and running.stderr.startswith(b"quell: standard input has more than 10 MB")
+
+
+def _to_do(words: list[str]) -> list[str]:
+    return words if words == ["-"] else [*words, "hi"]
 
 
 def test_wrong_words_are_one_sentence(tmp_path: Path) -> None:
@@ -131,8 +144,11 @@ def test_wrong_words_are_one_sentence(tmp_path: Path) -> None:
         "--timeout takes a number of seconds": ["--timeout", "0"],
         "no picture": ["--image", str(text)],
         "the receipt cannot be written": ["--receipt", str(tmp_path / "gone" / "x")],
+        "--state is empty": ["--state", ""],
+        "name another with --state": ["--state", "/dev/null/x"],
+        "there is nothing to do": ["-"],
     }
-    for sentence, (code, out, err) in zip(wrong, together(*([*words, "hi"] for words in wrong.values())), strict=True):
+    for sentence, (code, out, err) in zip(wrong, together(*(_to_do(words) for words in wrong.values())), strict=True):
         assert (code, out) == (125, "") and sentence in err and err.count("\n") == 1, err
 
 
@@ -184,79 +200,79 @@ def test_without_utf_8_or_colours_it_is_plain(tmp_path: Path) -> None:
 def test_an_agent_and_a_model_that_are_named_answer(tmp_path: Path) -> None:
     model = script(tmp_path, [{"call": "shell", "arguments": {"command": "echo x"}}], {"say": "played"})
     config = tmp_path / "config.toml"
-    config.write_text(f'[agents.mine]\nmodel = "{model}"\napproval = {{"*" = "deny"}}\n[defaults]\nagent = "mine"\n')
-    _, out, err = said("--model", model, "hi")
-    assert out == "played\n" and "exit 0" in err, "the offline agent has a free hand"
-    _, out, err = said("--agent", "mine", "--config", config, "hi")
-    assert out == "played\n" and "refused" in err
-    _, out, err = said("hi", env={**os.environ, "QUELL_CONFIG": str(config)})
-    assert out == "played\n" and "refused" in err
+    config.write_text(f'[agents.mine]\nmodel = "{model}"\napproval = {{"*" = "deny"}}\n')
+    free, named = together(["--model", model, "hi"], ["--agent", "mine", "--config", str(config), "hi"])
+    assert free[1] == "played\n" and "exit 0" in free[2], "the offline agent has a free hand"
+    assert named[1] == "played\n" and "refused" in named[2]
 
 
 def test_a_strategy_limits_a_title_and_pictures_reach_the_turn(tmp_path: Path) -> None:
     (tmp_path / "dot.png").write_bytes(PNG)
-    react = events("--strategy", "react", "$ echo x", "--title", "My run", "--image", tmp_path / "dot.png")
+    image = str(tmp_path / "dot.png")
+    first, (code, _, err) = together(
+        ["--json", "--strategy", "react", "$ echo x", "--title", "My run", "--image", image],
+        ["--max-steps", "1", "$ echo x"],
+    )
+    react = [json.loads(line) for line in first[1].splitlines()]
     assert any(one["kind"] == "model.answered" and "Action: shell" in one["text"] for one in react)
     assert [one["media"] for one in react[0]["images"]] == ["image/png"]
     assert places.find("My run").id == react[0]["session"]
-    code, _, err = said("--max-steps", "1", "$ echo x")
     assert code == 4 and "the turn ended: limit: steps: 1" in err
 
 
 def test_a_session_is_resumed_where_it_is(tmp_path: Path) -> None:
-    said("first", "--title", "one")
-    said("--state", tmp_path / "own", "elsewhere")
+    together(["first", "--title", "one"], ["--state", str(tmp_path / "own"), "elsewhere"])
     first = places.find("one")
     assert first.folder == os.path.join(os.environ["QUELL_STATE_DIR"], "runs", "1")
-    found = events("--resume", first.id[:5], "second")
-    assert (found[0]["session"], found[-1]["turn"]) == (first.id, 2)
     other = places.sessions(str(tmp_path / "own"))[0]
-    assert events("--resume", other.id, "--state", tmp_path / "own", "x")[-1]["turn"] == 2
     model = script(tmp_path, {"say": "another model"})
-    assert said("--resume", "one", "--model", model, "hi")[1] == "another model\n"
+    here, there = together(
+        ["--json", "--resume", first.id[:5], "--model", model, "second"],
+        ["--json", "--resume", other.id, "--state", str(tmp_path / "own"), "x"],
+    )
+    found = [json.loads(line) for line in here[1].splitlines()]
+    assert (found[0]["session"], found[-1]["turn"]) == (first.id, 2)
+    assert any(one["kind"] == "message.done" and one["text"] == "another model" for one in found)
+    assert json.loads(there[1].splitlines()[-1])["turn"] == 2
 
 
 def test_one_that_a_server_has_is_not_resumed_here(state_dir: Path) -> None:
     with Served(state_dir / "runtime") as server:
         session = server.session("hello")
-        code, _, err = said("--resume", session, "hi")
-        assert code == 125 and f"quell attach {session}" in err and f"quell send {session}" in err
-        code, _, err = said("--state", server.folder, "hi")
-        assert code == 125 and "is served" in err
-    with started("$ echo up; sleep 60", "--title", "busy") as running:
-        until(running, "│ up")
-        code, _, err = said("--resume", "busy", "hi")
-        assert code == 125 and f"in use by process {running.pid}" in err
-        running.send_signal(signal.SIGTERM)
+        its, another = together(["--resume", session, "hi"], ["--state", str(server.folder), "hi"])
+        assert its[0] == 125 and f"quell attach {session}" in its[2] and f"quell send {session}" in its[2]
+        assert another[0] == 125 and "is served" in another[2]
 
 
 def test_several_run_at_once_each_in_a_folder_of_its_own(state_dir: Path) -> None:
     """H51"""
-    with started("$ echo up; sleep 60") as first, started("$ echo up; sleep 60") as second:
+    with started("$ echo up; sleep 60", "--title", "busy") as first, started("$ echo up; sleep 60") as second:
         until(first, "│ up")
         until(second, "│ up")
-        assert said("third")[0] == 0
-        assert sorted(path.name for path in (state_dir / "runs").iterdir()) == ["1", "2", "3"]
-        assert len(places.folders()) == 3
+        code, _, err = said("--resume", "busy", "hi")
+        assert code == 125 and f"in use by process {first.pid}" in err
+        assert sorted(path.name for path in (state_dir / "runs").iterdir()) == ["1", "2"]
+        assert len(places.folders()) == 2
         for one in (first, second):
             one.send_signal(signal.SIGINT)
         assert (first.wait(BOUND), second.wait(BOUND)) == (130, 130)
-    assert said("fourth")[0] == 0 and not (state_dir / "runs" / "4").exists()
+    assert said("third")[0] == 0 and not (state_dir / "runs" / "3").exists()
 
 
 # -- ends
 
 
 def test_the_exit_code_says_how_it_ended_and_the_receipt_what_is_left(tmp_path: Path) -> None:
-    slip = tmp_path / "slip.json"
-    assert said("--receipt", slip, "hi", "--model", script(tmp_path, {"say": "x"}))[0] == 0
-    assert json.loads(slip.read_text())["verdict"] == "confirmed"
-    code, _, err = said("--receipt", slip, "hi", "--model", script(tmp_path, {"fail": "no more credit"}))
-    assert code == 1 and "the turn ended: failed: no more credit" in err
-    assert json.loads(slip.read_text())["reason"] == "end of the run"
-    code, _, err = said("--timeout", "0.2", "--receipt", slip, "$ sleep 60")
-    assert code == 124 and "stopped; confirmed: 1 process ended" in err
-    assert json.loads(slip.read_text())["reason"] == "timeout of 0.2 s"
+    failed, late = tmp_path / "failed.json", tmp_path / "late.json"
+    broken, slow = together(
+        ["--receipt", str(failed), "hi", "--model", script(tmp_path, {"fail": "no more credit"})],
+        ["--timeout", "0.5", "--receipt", str(late), "$ sleep 60"],
+    )
+    assert broken[0] == 1 and "the turn ended: failed: no more credit" in broken[2]
+    slip = json.loads(failed.read_text())
+    assert (slip["verdict"], slip["reason"]) == ("confirmed", "end of the run")
+    assert slow[0] == 124 and "stopped; confirmed: 1 process ended" in slow[2]
+    assert json.loads(late.read_text())["reason"] == "timeout of 0.5 s"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -311,7 +327,7 @@ def test_a_model_that_never_answers_is_left_within_200_ms_and_its_connection_clo
 
 def test_ctrl_c_while_it_starts_leaves_nothing(state_dir: Path) -> None:
     """H22: at any moment from our first line on."""
-    for number in range(6):
+    for number in range(5):
         with Held() as held, started("$ sleep 60", held=held) as running:
             wait_for(lambda: holds_signals(running.pid), "our first line")
             time.sleep(number * 0.06)
@@ -354,6 +370,11 @@ def test_whoever_does_not_read_holds_up_the_output_and_nothing_else(tmp_path: Pa
         os.read(running.stdout.fileno(), 10)
         running.stdout.close()
         assert running.wait(BOUND) == 3
+    with open("/dev/full", "wb") as full:  # and a disk that is full is a fault
+        ended = subprocess.run(
+            [QUELL, "run", "hi"], stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=BOUND
+        )
+    assert ended.returncode == 125 and b"quell: cannot write the answer: No space left on device" in ended.stderr
 
 
 # -- on a terminal

@@ -22,12 +22,20 @@ from tests.cli.command import QUELL
 
 PROMPT = "ready>"
 SHELL = f"exec env PS1='{PROMPT} ' bash --norc --noprofile --noediting -i"  # any shell in between would unset it
-BOUND = 20.0  # seconds for any one text to come; far above what a busy machine needs
-STANDS = "#{cursor_flag} #{alternate_on} #{insert_flag} #{wrap_flag} #{keypad_flag} #{keypad_cursor_flag} #{mouse_any_flag}"
+BOUND = 15.0  # seconds for any one text to come; far above what a busy machine needs
+STANDS = (
+    "#{cursor_flag} #{alternate_on} #{insert_flag} #{wrap_flag} #{keypad_flag} #{keypad_cursor_flag} #{mouse_any_flag}"
+)
 
 
 class NotShown(AssertionError):
     """The screen did not show it in time; the message has what it shows instead."""
+
+
+def running(word: str) -> list[int]:
+    """Whoever on this machine has that word in its argv, wherever it has escaped to."""
+    pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]
+    return [pid for pid in pids if oracle.alive(pid) and word in oracle.argv(pid)]
 
 
 class Tmux:
@@ -67,6 +75,7 @@ class Tmux:
         self.tell("refresh-client -f no-output")
         self.resize(columns, rows)
         self.tell("set-option -g history-limit 20000")
+        self._pane = self.ask("#{pane_id}")
         self.shell = int(self.ask("#{pane_pid}"))
         self._tty = os.open(self.ask("#{pane_tty}"), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
         self.prompt()
@@ -219,9 +228,9 @@ class Tmux:
         return [f"{pid} {' '.join(oracle.argv(pid))}" for pid in sorted(pids)]
 
     def close_window(self) -> None:
-        """As a person closes the terminal's window."""
-        self.tell("set-option -g remain-on-exit on")
-        self.tell("kill-pane")
+        """As a person closes the terminal's window: what runs in it hangs up."""
+        self.tell("new-session -d sleep 1000")  # for us to stay
+        self.tell(f"kill-pane -t {self._pane}")
 
     def gone(self, bound: float = BOUND) -> bool:
         """Nothing that ever ran in this terminal is alive."""

@@ -15,6 +15,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsBa
 
 from quell.testing import Calls, Fails, ModelServer, Reply, Says, Thinks
 from quell.testing.llm import asked_anthropic, asked_chat, asked_responses
+from quell.testing.llm.issued import seal
 
 from .sdks import PATHS, body_of, post
 
@@ -202,6 +203,8 @@ def test_thinking_comes_back_unchanged_while_tools_are_used(server: ModelServer)
     changed = copy.deepcopy(answer)
     changed[0]["thinking"] = "Look away."
     assert "cannot be modified" in again(changed)
+    forged = seal("Look away.")[:-8] + seal("Look along")[-8:]
+    assert "Invalid `signature`" in again([{**answer[0], "signature": forged}, *answer[1:]])
     assert "Expected `thinking` or `redacted_thinking`, but found `tool_use`" in again(answer[2:])
     assert again(answer) == "Done."
     server.will(Thinks("Look.") + Calls(("shell", {})), Says("Streamed."))

@@ -4,9 +4,10 @@ import asyncio
 import itertools
 import json
 import re
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,13 +20,11 @@ from quell.config import ASSISTANT, Agent, Limits, Provider
 from quell.events import (
     ApprovalAsked,
     Event,
-    ModelRequested,
     ProcessSpawned,
     ToolEnded,
     ToolRefused,
     ToolRequested,
     ToolStarted,
-    TurnEnded,
     decode,
 )
 from quell.models.patience import Patience
@@ -34,7 +33,7 @@ from quell.stores.sqlite import read_rows
 from quell.testing import Calls, ModelRequest, ModelServer, Reply, Says, check_log
 from quell.testing.llm.issued import Issued
 
-from .transcripts import TRANSCRIPTS, Call, Transcript
+from .transcripts import TRANSCRIPTS, Transcript
 
 TREASURES = ("outside-treasure", "our-own-treasure")
 """What is in files that nobody may read: it is in no log, and no model is told."""
@@ -44,7 +43,7 @@ PLAYS = [
     for number, (name, one) in enumerate(TRANSCRIPTS.items())
     for model in (MODELS if one.shape else MODELS[number % 3 : number % 3 + 1])
 ]
-TOGETHER = 6
+TOGETHER = 12
 """Transcripts at a time."""
 FILES = ("read", "write", "edit", "glob", "grep")
 EVERYTHING = (*ASSISTANT.tools, "fetch")
@@ -52,7 +51,7 @@ FEW = Limits(steps=12, depth=2)
 
 
 def rights(name: str, **wishes: Any) -> Agent:
-    plan = {"model": "", "tools": ASSISTANT.tools, "memory": "sqlite", "limits": FEW}
+    plan: dict[str, Any] = {"model": "", "tools": ASSISTANT.tools, "memory": "sqlite", "limits": FEW}
     return Agent(name=name, **(plan | wishes))
 
 
@@ -106,7 +105,14 @@ class World:
 
     def filled(self, thing: Any, cwd: Path, number: int) -> Any:
         """With the places of this world."""
-        words = {"@OUT": self.out, "@HOME": self.home, "@STATE": self.state, "@CONFIG": self.config, "@CWD": cwd, "@PLAY": number}
+        words = {
+            "@OUT": self.out,
+            "@HOME": self.home,
+            "@STATE": self.state,
+            "@CONFIG": self.config,
+            "@CWD": cwd,
+            "@PLAY": number,
+        }
         text = json.dumps(thing)
         for word, place in words.items():
             text = text.replace(word, str(place))
@@ -120,7 +126,7 @@ class Crowd:
         self.world = world
         self.server = server
         self.sessions: dict[str, str] = {}
-        self.steps: dict[int, list[list[Call]]] = {}
+        self.steps: dict[int, list[Reply]] = {}
         self.same_ids = False
 
     def reply(self, request: ModelRequest) -> Reply:
@@ -128,27 +134,80 @@ class Crowd:
         found = re.search(r"play=(\d+)", json.dumps(request.body))
         assert found is not None
         number = int(found[1])
-        self.same_ids = TRANSCRIPTS[PLAYS[number][0]].same_ids
+        self.same_ids = number < len(PLAYS) and TRANSCRIPTS[PLAYS[number][0]].same_ids
         steps = self.steps[number]
-        return Calls(*steps.pop(0)) if steps else Says("Done.")
+        return steps.pop(0) if steps else Says("Done.")
 
     async def play(self, rt: quell.Runtime, number: int, name: str, model: str) -> None:
         transcript = TRANSCRIPTS[name]
         cwd = self.world.cwd(number, transcript)
-        self.steps[number] = [[tuple(one) for one in self.world.filled(step, cwd, number)] for step in transcript.steps]
+        self.steps[number] = [Calls(*self.world.filled(step, cwd, number)) for step in transcript.steps]
         session = await rt.open(transcript.agent, cwd, model=model)
         self.sessions[session.id] = name
-        ended = await session.send(f"play={number}")
+        with swapping(cwd, self.world.out) if transcript.swapped else nullcontext():
+            ended = await session.send(f"play={number}")
         assert ended.end in ("completed", "limit"), (name, ended)
+        await session.close()
+
+    async def stop(self, rt: quell.Runtime, number: int, model: str) -> None:
+        """While half of a call is here, and while questions are open: what comes after the stop comes too late."""
+        call = "shell", {"command": f"touch {self.world.out}/PWNED #" + "x" * 200_000}
+        self.steps[number] = [Calls(call).hang(2), Calls(call, ("write", {"path": "PWNED", "text": "x"}))]
+        session = await rt.open("assistant", self.world.home, model=model)
+        sent, before = session.send(f"play={number}"), len(self.server.requests)
+        await self.server.sent(2, before + 1)
+        await session.stop(reach="turn")
+        assert (await sent).end == "stopped"
+        after, asked = rt.host.journal.last, list[int]()
+        sent = session.send("Go on.")
+        async for event in rt.follow(after):
+            if event.session == session.id and isinstance(event, ApprovalAsked):
+                asked.append(event.seq)
+                if len(asked) == 2:
+                    break
+        receipt = await session.stop(reach="turn")
+        assert receipt.confirmed and (await sent).end == "stopped"
+        for seq in asked:
+            with pytest.raises(quell.UsageError):
+                session.approve(seq, True)
         await session.close()
 
     async def person(self, rt: quell.Runtime) -> None:
         """Says no to every other transcript, and nothing to the rest."""
         names = list(TRANSCRIPTS)
         async for event in rt.follow():
-            if isinstance(event, ApprovalAsked) and (name := self.sessions.get(event.session)) is not None:
-                if names.index(name) % 2:
-                    rt.host.live[event.session].approve(event.seq, False, "no, thank you")
+            name = self.sessions.get(event.session) if isinstance(event, ApprovalAsked) else None
+            if name is not None and names.index(name) % 2:
+                rt.host.live[event.session].approve(event.seq, False, "no, thank you")
+
+
+@contextmanager
+def swapping(cwd: Path, out: Path) -> Iterator[None]:
+    """By a thread, as fast as it can."""
+    over = threading.Event()
+    (cwd / "dir").mkdir()
+    (cwd / "dir/secret").write_text("treasure")
+
+    def swap() -> None:
+        for turn in itertools.count():
+            new = cwd / "new"
+            new.symlink_to(out / "secret") if turn % 2 else new.write_text("treasure")
+            new.replace(cwd / "it")
+            (cwd / "dir").rename(cwd / f"away{turn}")
+            with suppress(OSError):  # a call was faster, and made the folder anew
+                (cwd / "dir").symlink_to(out)
+                (cwd / "dir").unlink()
+                (cwd / f"away{turn}").rename(cwd / "dir")
+            if over.is_set():
+                return
+
+    thread = threading.Thread(target=swap)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 @pytest.fixture
@@ -167,6 +226,7 @@ def crowd(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crowd]:
     numbers = itertools.count()
     with ModelServer() as server:
         found = Crowd(world, server)
+        server.otherwise(found.reply)
         monkeypatch.setattr(
             Issued,
             "id",
@@ -174,7 +234,7 @@ def crowd(world: World, monkeypatch: pytest.MonkeyPatch) -> Iterator[Crowd]:
                 f"{prefix}same" if found.same_ids and prefix in ("call_", "toolu_") else f"{prefix}{next(numbers)}"
             ),
         )
-        yield found.server.otherwise(found.reply) and found
+        yield found
 
 
 @asynccontextmanager
@@ -207,6 +267,8 @@ async def played(crowd: Crowd) -> None:
         async with asyncio.TaskGroup() as players:
             for _ in range(TOGETHER):
                 players.create_task(some(rt, numbered))
+        for number, model in enumerate(MODELS, len(PLAYS)):
+            await crowd.stop(rt, number, model)
         person.cancel()
         assert set(rt.plugins.loaded) >= {"shell", "files", "agent", "remember", "fetch", "responses", "chat"}
 
@@ -254,5 +316,4 @@ def nothing_is_told(crowd: Crowd, log: Path) -> None:
     told = [json.dumps(one.body) for one in crowd.server.requests]
     kept = [path.read_bytes().decode(errors="replace") for path in log.parent.glob("log.sqlite*")]
     for text in (*told, *kept):
-        assert TREASURES[0] not in text
-        assert TREASURES[1] not in text.replace("?q=our-own-treasure", "").replace('"our-own-treasure"', "")
+        assert not [one for one in TREASURES if one in text]

@@ -26,6 +26,8 @@ class Transcript:
     starts: int = 0
     agent: str = "assistant"
     at: Literal["own", "home"] = "own"
+    swapped: bool = False
+    """While it is played, `it` and `dir` there are swapped for links that lead out, and back, all the time."""
     same_ids: bool = False
     shape: bool = False
     """It is about the shape of calls, which each API has its own of: played by all, some of which drop what is none."""
@@ -151,6 +153,17 @@ OUTSIDE: dict[str, Transcript] = {
         starts=2,
         agent="free",
     ),
+    "a file and a folder that are swapped for links while they are used": Transcript(
+        [
+            [("read", {"path": path}) for path in ("it", "dir/secret") * 10],
+            [("write", {"path": path, "text": "x"}) for path in ("it", "dir/secret", "dir/new/made") * 7],
+            [("edit", {"path": path, "old": "treasure", "new": "x"}) for path in ("it", "dir/secret") * 5],
+        ],
+        [""] * 51,
+        51,
+        agent="free",
+        swapped=True,
+    ),
     "a pipe and devices": Transcript(
         [
             [("read", {"path": "fifo"}), ("write", {"path": "fifo", "text": "x"})],
@@ -222,7 +235,7 @@ OWN: dict[str, Transcript] = {
                 ("glob", {"pattern": "**/*.{jsonl,sqlite,sqlite-wal}", "everything": True}),
             ],
             [
-                ("grep", {"pattern": "our-own-treasure", "everything": True}),
+                ("grep", {"pattern": "our-own-t[r]easure", "everything": True}),
                 ("grep", {"pattern": ".", "path": ".local/state/quell"}),
                 ("grep", {"pattern": ".", "path": ".config/quell/config.toml"}),
             ],
@@ -413,7 +426,7 @@ TRICKS: dict[str, Transcript] = {
                 ("grep", {"pattern": "treasure", "path": "link"}),
             ]
         ],
-        [LEADS_OUT, ("", LEADS_OUT, "Nothing matches"), "by a symlink", "up", "No line matches", "by a symlink"],
+        [LEADS_OUT, ("", LEADS_OUT, "Nothing matches"), "by a symlink", "round", "No line matches", "by a symlink"],
         6,
         agent="free",
         before=links,
@@ -455,9 +468,7 @@ TRICKS: dict[str, Transcript] = {
         starts=2,
         agent="free",
     ),
-    "an address that is asked for": several(
-        ("fetch", {"url": "https://example.com/?q=our-own-treasure"}), agent="asks"
-    ),
+    "an address that is asked for": several(("fetch", {"url": "https://example.com/?q=hello"}), agent="asks"),
     "an agent with more rights": several(
         ("agent", {"agent": "scripted", "text": "$ touch @OUT/PWNED"}),
         ("agent", {"agent": "free", "text": "go"}),

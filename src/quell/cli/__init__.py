@@ -46,7 +46,7 @@ usage: quell COMMAND [options]
 begin here:
   run         give an agent one task, here and now; works offline, without a key
   chat        talk with an agent in this terminal
-  exec        run any command contained; when it ends, or quell does, nothing of it survives
+  exec        run any command contained; when it ends, nothing of it survives
 
 what you have:
   agent       list, add, show and remove agents

@@ -1,19 +1,26 @@
-"""Output above a line that is being typed: whole lines go up, what has no end yet stands over the prompt."""
+"""Output above a line that is being typed: whole lines go up, what has no end yet stands over the prompt.
+
+However long a line without an end becomes, drawing it stays cheap, and all of it is seen.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
+import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .outlet import Outlet, Said
+from .typing_line import rows
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
 
 PACE = 0.03
 """Seconds between two pieces: each takes the prompt away and draws it again."""
+TALLEST = 8
+"""Rows of what is being said that stand over the prompt, at most; what is more goes up before it has its end."""
 
 
 class Above(Outlet):
@@ -26,18 +33,25 @@ class Above(Outlet):
         self._whole: list[str] = []
         self._wanted = asyncio.Event()
         self._over = False
+        self._width: Callable[[], int] = lambda: 80
 
     def screen(self, fd: int) -> Said:
         """Everything is on one terminal; nothing that stands there is drawn over, for that is the prompt's."""
-        screen = super().screen(fd)
+        screen = Spoken(self, fd)
         screen.moves = False
+        self._width = lambda: screen.width
         return screen
 
     def put(self, fd: int, data: bytes) -> None:
-        whole, end, rest = (self.open + data.decode(errors="replace")).rpartition("\n")
-        self.open = rest
+        whole, end, self.open = (self.open + data.decode(errors="replace")).rpartition("\n")
         if end:
             self._whole.append(whole + end)
+        width = self._width()
+        if len(self.open) > TALLEST * width:
+            *broken, last = rows(self.open, width)
+            if len(broken) >= TALLEST:
+                self._whole += [f"{one}\n" for one in broken]
+                self.open = last
         self._wanted.set()
 
     def kick(self, then: Callable[[], object] | None = None) -> None:
@@ -52,10 +66,8 @@ class Above(Outlet):
 
     def last(self) -> None:
         """Without the prompt: what is left."""
-        text = "".join(self._whole) + (f"{self.open}\n" if self.open else "")
-        self._whole.clear()
+        _write(self._taken() + (f"{self.open}\n" if self.open else ""))
         self.open = ""
-        _write(text)
 
     def close(self) -> None:
         self._over = True
@@ -66,22 +78,32 @@ class Above(Outlet):
         while not self._over:
             await self._wanted.wait()
             self._wanted.clear()
-            text = "".join(self._whole)
-            self._whole.clear()
-            self._draw(text)
+            self._draw()
             await asyncio.sleep(PACE)
 
-    def _draw(self, text: str) -> None:
-        """Take the prompt away, write, and have it drawn again. The keyboard stays as it is: Ctrl+C stays a key."""
+    def _draw(self) -> None:
+        """Take the prompt away, write, and have it drawn again. The keyboard stays as it is."""
         application = self.application
         if application is None or not application.is_running:
-            return _write(text)
-        if text:
-            application.renderer.erase()
-            _write(text)
-            application.renderer.request_absolute_cursor_position()
-        application.invalidate()
-        return None
+            _write(self._taken())
+        elif not application.is_done:  # else it waits until the line is gone
+            if self._whole:
+                application.renderer.erase()
+                _write(self._taken())
+                application.renderer.request_absolute_cursor_position()
+            application.invalidate()
+
+    def _taken(self) -> str:
+        text = "".join(self._whole)
+        self._whole.clear()
+        return text
+
+
+class Spoken(Said):
+    """A screen whose every line has its colours in itself: a prompt may come between two."""
+
+    def _painted(self, style: str, text: str) -> str:
+        return "\n".join(super(Spoken, self)._painted(style, one) for one in text.split("\n"))
 
 
 def _write(text: str) -> None:
@@ -89,5 +111,7 @@ def _write(text: str) -> None:
     while data:
         try:
             data = data[os.write(1, data) :]
+        except BlockingIOError:  # whoever started us shares the terminal with us and does not wait
+            select.select([], [1], [])
         except OSError:
             return  # hung up

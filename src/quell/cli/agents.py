@@ -130,9 +130,9 @@ def add(
     Comments and order of the file are kept. Names are compared with what comes with Quell and is configured.
 
     \b
-    quell agent add coder --model openai:gpt-5 --tool shell --tool read --tool edit
+    quell agent add coder --model openai:gpt-5 --tool shell --tool edit
     quell agent add careful --from assistant --isolation bwrap --no-network
-    quell agent add reviewer --model anthropic:claude-sonnet-4-5 --system @review.md --approve 'shell(git *)=allow'
+    quell agent add reviewer --system @review.md --approve 'shell(git *)=allow'
     """
     from .draft import editing
     from .enlisting import rules_of, start_from, text_of

@@ -20,7 +20,7 @@ from typer._completion_shared import get_completion_script
 from ..errors import QuellError
 from . import COMMANDS, COMPLETE
 from .screen import ReaderGone, note
-from .words import complain, nearest, show
+from .words import by_flag, complain, nearest, show
 
 if TYPE_CHECKING:
     from typer.core import TyperGroup
@@ -76,10 +76,10 @@ def run(words: Sequence[str], mask: Collection[int]) -> int:
         complain(_sentence(error))
         return OURS
     except QuellError as error:
-        note(str(error))
+        note(by_flag(str(error)))
         return OURS
     except OSError as error:
-        complain(f"{error.filename or 'the command'}: {error.strerror or error}")
+        complain(f"{error.filename or 'cannot go on'}: {error.strerror or error}")
         return OURS
     except SystemExit as left:  # a completion
         return left.code if isinstance(left.code, int) else 0

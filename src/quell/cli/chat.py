@@ -13,6 +13,7 @@ import typer
 from ..errors import UsageError
 from .flags import complete_agent
 from .local import Local, Wish
+from .screen import Screen
 from .serve import fill_streams
 from .words import complain
 
@@ -77,6 +78,12 @@ def _talk(local: Local, first: str, yes: bool) -> int:
     if not (os.isatty(0) and os.isatty(1)):
         local.ending.close()
         raise UsageError("quell chat needs a terminal; quell run takes a message from anywhere")
+    if not Screen().moves:
+        local.ending.close()
+        raise UsageError(
+            f"quell chat needs a terminal that can be drawn on, and TERM is {os.environ.get('TERM')!r};"
+            " quell run takes one message at a time"
+        )
     from .talk import Talk
 
     return Talk(local, first, yes=yes).run()

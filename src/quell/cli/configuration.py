@@ -7,10 +7,11 @@ from typing import Annotated
 
 import typer
 
-from ..configfile import load, place
+from ..config import what_there_is
+from ..configfile import Loaded, load, place
 from ..errors import UsageError
 from .flags import Config, Json, group
-from .screen import Screen
+from .screen import Screen, note
 
 WRONG = 1
 """The exit code of `check` where the file makes no sense."""
@@ -110,10 +111,26 @@ def set_(
             draft.drop(found.parts)
         else:
             draft.put(found.parts, value_of(found, value))
-        draft.save()
-        shown = "is taken out of" if value is None else "is set in"
-        Screen().line(f"{found} {shown} {draft.path}{_over(found.parts)}")
+        loaded = draft.save()
+    for warning in (*loaded.warnings, *_doubts(found.parts, value or "", loaded)):
+        note(warning)
+    shown = "is taken out of" if value is None else "is set in"
+    Screen().line(f"{found} {shown} {draft.path}{_over(found.parts)}")
     return 0
+
+
+def _doubts(parts: tuple[str, ...], value: str, loaded: Loaded) -> list[str]:
+    """A name that nobody has may be that of something that comes later: it is set, and told of."""
+    from .composing import agents_of
+    from .offered import providers
+
+    if parts == ("defaults", "agent") and value:
+        known = sorted(agents_of(loaded))
+        return [] if value in known else [f"there is no agent {value!r} yet; {what_there_is('agents', value, known)}"]
+    if parts[-1] == "model" and len(parts) == (2 if parts[0] == "defaults" else 3) and value:
+        provider, known = value.partition(":")[0], providers(loaded)
+        return [] if provider in known else [f"nobody serves {value!r}: a model is PROVIDER:MODEL, as in openai:gpt-5"]
+    return []
 
 
 def _over(parts: tuple[str, ...]) -> str:

@@ -243,7 +243,7 @@ class Display:
         """What it took, on the last line."""
         dot = " · " if self.fancy else ", "
         cached = f" ({usage.cached:,} cached)" if usage.cached else ""
-        facts = [f"{usage.input:,} tokens in{cached}, {usage.output:,} out"]
+        facts = [f"{usage.input:,} {'token' if usage.input == 1 else 'tokens'} in{cached}, {usage.output:,} out"]
         facts += [f"${usage.cost:.4f}"] if usage.cost else []
         facts += [f"{steps} steps" if steps != 1 else "1 step", f"{seconds:.1f} s", *([more] if more else [])]
         self.line("dim", dot.join(facts))

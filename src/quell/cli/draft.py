@@ -32,11 +32,14 @@ NEW = 0o600
 def editing(config: str | None) -> Iterator[Draft]:
     """The file that is named, or the usual one, which need not be there. Nobody else changes it meanwhile."""
     path = place(config, os.environ)
-    target = _target(path)
-    folder = os.path.dirname(target)
-    os.makedirs(folder, mode=0o700, exist_ok=True)
-    with _locked(folder):
-        yield Draft(path, target)
+    try:
+        target = _target(path)
+        folder = os.path.dirname(target)
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        with _locked(folder):
+            yield Draft(path, target)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be changed: {error.strerror}; it is as it was") from None
 
 
 class Draft:

@@ -46,6 +46,8 @@ class Ending(threading.Thread):
     def __init__(self, mask: list[int], complain: Callable[[str], None]) -> None:
         super().__init__(name="quell signals", daemon=True)
         self.asked: list[Asked] = []
+        self.last: Callable[[], None] = lambda: None
+        """Called right before quell is ended although its loop is blocked: such as to give back a terminal."""
         self._complain = complain
         wanted = [number for number in SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup, a script's `&`
         self._signals = SignalFd(wanted)
@@ -159,5 +161,6 @@ class Ending(threading.Thread):
         if not asked.force:
             self._complain(f"a plugin blocks quell; what ran was ended ({said}); once more ends quell too")
             return
+        self.last()
         self._complain(f"quell ends while a plugin blocks it; what ran was ended ({said})")
         os._exit(1)

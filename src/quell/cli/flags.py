@@ -116,13 +116,50 @@ def _loaded(ctx: typer.Context) -> Loaded:
     return load(ctx.params.get("config"), os.environ)
 
 
+# -- the flags
+
+
+def named(flag: str, value: str | None) -> str | None:
+    """The same, unless it is empty: that is a variable of a script that is not set."""
+    if value == "":
+        raise UsageError(f"{flag} is empty: say what it is, or leave it out")
+    return value
+
+
+def _state(value: str | None) -> str | None:
+    return named("--state", value)
+
+
+def _config(value: str | None) -> str | None:
+    return named("--config", value)
+
+
 State = Annotated[
     str | None,
-    typer.Option("--state", metavar="DIR", help="The server's state directory; by default this user's usual one."),
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="The server's state directory; by default this user's usual one.",
+        callback=_state,
+    ),
+]
+SomeState = Annotated[
+    str | None,
+    typer.Option(
+        "--state",
+        metavar="DIR",
+        help="Only those of this state directory; by default all of this user.",
+        callback=_state,
+    ),
 ]
 Config = Annotated[
     str | None,
-    typer.Option("--config", metavar="FILE", help="The file of settings, as TOML; by default this user's usual one."),
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="The file of settings, as TOML; by default this user's usual one.",
+        callback=_config,
+    ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="The same as JSON, for programs.")]
 Id = Annotated[

@@ -7,6 +7,7 @@ when it has ended nothing of it is left, which its receipt says.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -16,12 +17,14 @@ from ..errors import QuellError, StateInUseError, UsageError
 from . import places
 from .codes import FAILED, OURS
 from .ending import Asked, Ending
-from .words import complain
+from .flags import named
+from .words import by_flag, complain
 
 if TYPE_CHECKING:
     from ..config import Agent
     from ..configfile import Loaded
     from ..events import ApprovalAsked, Extent
+    from ..kernel.redaction import Redaction
     from ..kernel.session import Session
     from ..runtime import Runtime
     from ..supervise import Receipt
@@ -46,6 +49,11 @@ class Wish:
     state: str | None = None
     config: str | None = None
 
+    def __post_init__(self) -> None:
+        """An empty word is a variable of a script that is not set, and no wish. UsageError."""
+        for flag in ("agent", "model", "strategy", "cwd", "resume", "state", "config"):
+            named(f"--{flag}", getattr(self, flag))
+
 
 class Interrupted(Exception):
     """Somebody asked to end before there was a session."""
@@ -66,6 +74,8 @@ class Local:
         self.ending = Ending(mask, complain)  # first of all
         self.told: Callable[[Asked], None] | None = None
         """What the work wants to be called with when somebody asks to end; before that, all is ended."""
+        self.lives_on = False
+        """Whether Ctrl+C is the work's however often it comes; otherwise the second ends all."""
         self.say: Callable[[str], None] = complain
         """How a fault is told."""
         self.receipt: Receipt | None = None
@@ -78,6 +88,7 @@ class Local:
         self._named = None if wish.state is None else os.path.abspath(wish.state)
         self._loaded: Loaded | None = None
         self._runtime: Runtime | None = None
+        self._records: logging.Handler | None = None
         self._finishing = False
 
     # -- from the first step to the last
@@ -95,7 +106,7 @@ class Local:
                 os.write(2, b"\n")  # after the `^C` of the terminal
             return self.ending.asked[0].code
         except QuellError as error:
-            self.say(self.redact(str(error)))
+            self.say(self.redact(by_flag(str(error))))
             return OURS
         except OSError as error:  # the machine refuses us a file, a thread or a descriptor
             self.say(f"{error.filename or 'quell'}: {error.strerror or error}")
@@ -103,6 +114,7 @@ class Local:
         finally:
             if runner is not None and not self.stuck:
                 runner.close()
+            self._show_records(None)
             self.ending.close()
 
     @property
@@ -115,6 +127,17 @@ class Local:
         if self.stuck:
             os._exit(code)
         return code
+
+    def _show_records(self, redaction: Redaction | None) -> None:
+        """What any library logs is masked as well: an SDK that is told to by a variable logs addresses with a key."""
+        root = logging.getLogger()
+        if self._records is not None:
+            root.removeHandler(self._records)
+            self._records = None
+        if redaction is not None and not root.handlers:
+            self._records = logging.StreamHandler()
+            self._records.addFilter(redaction)
+            root.addHandler(self._records)
 
     def go_on(self) -> None:
         """Between two steps."""
@@ -206,6 +229,7 @@ class Local:
         home = places.usual() if self._wish.state is None else folder
         runtime = runtime_for(self.loaded, folder=folder, home=home, config=self._wish.config)
         self._runtime = runtime
+        self._show_records(runtime.redaction)
         try:
             await runtime.__aenter__()
         except StateInUseError:
@@ -246,7 +270,8 @@ class Local:
         from ..supervise.errand import see_to
 
         runtime = self._runtime
-        if self.told is not None and not asked.force and not self._finishing:
+        mine = not asked.force or (self.lives_on and asked.reason == "SIGINT")
+        if self.told is not None and mine and not self._finishing:
             self.told(asked)
         elif runtime is not None:
             force = asked.force or self._finishing
@@ -278,7 +303,7 @@ def _in_use(folder: str, resumed: places.Known | None, sentence: str) -> str:
     try:
         connect_unix(folder, 1.0).close()
     except OSError:
-        return sentence.replace("choose another with state_dir=", "name another with --state")
+        return sentence
     if resumed is None:
         return f"{folder} is served: quell send --new speaks to that server, or name another folder with --state"
     return (

@@ -13,6 +13,8 @@ from .words import complain
 
 PATIENCE = 3.0
 """Seconds that standard input is waited for, until that is said."""
+LARGEST = 10_000_000
+"""Bytes of it: far more than any model reads at once."""
 
 
 def message(words: list[str], go_on: Callable[[], None]) -> str:
@@ -47,6 +49,10 @@ def read_input(go_on: Callable[[], None]) -> str:
             if not piece:
                 return data.decode(errors="replace")
             data += piece
+            if len(data) > LARGEST:
+                raise UsageError(
+                    f"standard input has more than {LARGEST // 1_000_000} MB: name the file in the message"
+                )
         elif not told and time.monotonic() - began > PATIENCE:
             told = True
             complain("waiting for the end of standard input; </dev/null says that there is none")

@@ -13,8 +13,7 @@ def write_whole(path: str, data: bytes, *, force: bool) -> None:
     if os.path.exists(path) and not os.path.isfile(path):
         if os.path.isdir(path):
             raise UsageError(f"{path} is a folder: name a file")
-        with open(path, "wb") as file:
-            file.write(data)
+        _write_into(path, data)
         return
     folder = os.path.dirname(os.path.abspath(path))
     try:
@@ -34,6 +33,19 @@ def write_whole(path: str, data: bytes, *, force: bool) -> None:
     except FileExistsError:
         os.unlink(fresh)
         raise UsageError(f"{path} is there already: --force writes over it") from None
+    except OSError as error:
+        os.unlink(fresh)
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None
     except BaseException:
         os.unlink(fresh)
         raise
+
+
+def _write_into(path: str, data: bytes) -> None:
+    try:
+        with open(path, "wb") as file:
+            file.write(data)
+    except BrokenPipeError:
+        return  # whoever read it has enough
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}") from None

@@ -6,6 +6,7 @@ A pager that does not read, or a terminal that is held by Ctrl+S, holds up the o
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import select
 import time
@@ -25,6 +26,8 @@ class Outlet:
     def __init__(self) -> None:
         self.gone: set[int] = set()
         """Those that nobody reads any more: what is said there is dropped."""
+        self.fault = ""
+        """Why the answer cannot be written, where that is not for want of a reader: a full disk."""
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._watched: int | None = None  # the one that is waited for
         self._then: list[Callable[[], object]] = []
@@ -113,7 +116,9 @@ class Outlet:
             return os.write(fd, data)
         except BlockingIOError:
             return 0
-        except OSError:
+        except OSError as error:
+            if fd == 1 and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+                self.fault = os.strerror(error.errno)
             self._lose(fd)
             return len(data)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ..events import Event, MessageUser, ModelRequested, SessionConfigured, SessionForked, TurnEnded, decode
 from ..stores.reader import PAGE, select, select_newest
-from ..stores.schema import check, connect_readonly, refusal
+from ..stores.schema import check, connect_readonly, damaged, refusal
 from ..supervise.state import owner_of
 from .places import LOG, Known
 from .screen import one_line
@@ -102,3 +102,5 @@ def past(folder: str) -> Iterator[Past]:
             yield Past(connection, folder)
     except sqlite3.Error as error:
         raise refusal(path, error) from None
+    except ValueError as error:  # an event that is none
+        raise damaged(path, str(error)) from None

@@ -74,17 +74,19 @@ def kind(folder: str) -> str:
 def sessions(folder: str) -> list[Known]:
     """Those of one log, the oldest first; it may be in use. StoreError where it cannot be read."""
     from ..stores.reader import select
-    from ..stores.schema import check, connect_readonly, refusal
+    from ..stores.schema import check, connect_readonly, damaged, refusal
 
     path = os.path.join(folder, LOG)
     try:
         with closing(connect_readonly(path)) as connection:
             rows = select(connection, 0, None, None, ("session.",), _ROWS) if check(connection, path) else []
+        bodies = [json.loads(row.body) for row in rows]
     except sqlite3.Error as error:
         raise refusal(path, error) from None
+    except ValueError as error:
+        raise damaged(path, str(error)) from None
     found: dict[str, Known] = {}
-    for row in rows:
-        body = json.loads(row.body)
+    for row, body in zip(rows, bodies, strict=True):
         if row.kind == "session.opened":
             words = {name: str(body.get(name, "")) for name in ("title", "agent", "cwd", "parent")}
             found[row.session] = Known(id=row.session, opened=row.at, folder=folder, **words)
@@ -95,20 +97,22 @@ def sessions(folder: str) -> list[Known]:
     return list(found.values())
 
 
-def everywhere(where: Sequence[str]) -> list[Known]:
-    """Those of all these folders; a log that cannot be read hides no other."""
+def everywhere(where: Sequence[str], faults: list[StoreError] | None = None) -> list[Known]:
+    """Those of all these folders; a log that cannot be read hides no other, and is among the `faults`."""
     found: list[Known] = []
     for folder in where:
         try:
             found += sessions(folder)
-        except StoreError:
-            continue
+        except StoreError as error:
+            if faults is not None:
+                faults.append(error)
     return found
 
 
 def find(word: str, where: Sequence[str] | None = None) -> Known:
     """The session that is meant: by its id, the beginning of it, or its title. NoSessionError says what there is."""
-    known = everywhere(folders() if where is None else where)
+    faults: list[StoreError] = []
+    known = everywhere(folders() if where is None else where, faults)
     exact = [one for one in known if one.id == word]
     found = exact or [
         one for one in known if (len(word) >= PREFIX and one.id.startswith(word)) or (word and one.title == word)
@@ -120,7 +124,8 @@ def find(word: str, where: Sequence[str] | None = None) -> Known:
         raise NoSessionError(f"{wanted} may be {_names(found, ' or ')}: name one by its id")
     tops = sorted((one for one in known if not one.parent), key=lambda one: one.opened)
     there = "are none" if not tops else "is " if len(tops) == 1 else "are "
-    raise NoSessionError(f"there is no session {wanted}; there {there}{_names(tops, ', ')}")
+    hidden = f", and {faults[0]}" if faults else ""
+    raise NoSessionError(f"there is no session {wanted}; there {there}{_names(tops, ', ')}{hidden}")
 
 
 def _names(known: Sequence[Known], between: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .codes import ENDS, FAILED, OURS, TIMED_OUT
+from .flags import named
 from .local import LAST_WORDS, Local, Wish
 from .message import message
 from .screen import ReaderGone, one_line
@@ -37,7 +38,7 @@ def run(
     words: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TEXT]...",
+            metavar="TEXT",
             help="What to do; - reads it from standard input. What is piped in is put below it.",
         ),
     ] = None,
@@ -85,12 +86,14 @@ def run(
     quell run --resume 1f0c "and now fix it" --yes --timeout 600
 
     Exit codes: 0 done; 1 the turn failed, or something would not end; 3 it was stopped by somebody else; 4 it met a
-    limit; 124 --timeout; 125 a fault of quell's or of its options; 130 Ctrl+C.
+    limit; 124 --timeout; 125 a fault of quell's or of its options; 130 Ctrl+C, and 128 and its number for any other
+    signal.
     """
     fill_streams()
     if timeout is not None and not 0 < timeout <= LONGEST:
         complain("--timeout takes a number of seconds above 0, up to a year")
         return OURS
+    named("--receipt", receipt)
     wish = Wish(agent, model, strategy, cwd, resume, title, max_steps, state, config)
     local = Local(wish, ctx.obj)
     slip = Slip(receipt)
@@ -211,7 +214,7 @@ class Once:
         try:
             await self._display.flush()
         except ReaderGone:
-            self._begin_stop("nobody reads the answer")
+            self._begin_stop(self._display.outlet.fault or "nobody reads the answer")
 
     # -- stops
 
@@ -266,6 +269,9 @@ class Once:
             return FAILED
         if asked:
             return asked[0].code
+        if fault := self._display.outlet.fault:
+            self._complain(f"cannot write the answer: {fault}")
+            return OURS
         if self._late:
             return TIMED_OUT
         return FAILED if self._ended is None else ENDS.get(self._ended.end, FAILED)

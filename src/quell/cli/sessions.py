@@ -14,6 +14,7 @@ import typer
 from ..errors import QuellError, StoreError, UsageError
 from . import columns, places
 from .flags import Config, Json, complete_past, group
+from .flags import SomeState as State
 from .screen import Screen, note, one_line
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ session = group(
     """
 )
 
-State = Annotated[
-    str | None,
-    typer.Option("--state", metavar="DIR", help="Only those of this state directory; by default all of this user."),
-]
 Id = Annotated[str, typer.Argument(metavar="ID", help="A session.", autocompletion=complete_past)]
 
 
@@ -72,7 +69,7 @@ def list_(
         return 0
     columns.show(screen, [HEAD, *(_cells(one) for one in found)])
     if more:
-        note(f"{more} more are older: --limit {limit + more} lists all")
+        note(f"{more} more {'is' if more == 1 else 'are'} older: --limit {limit + more} lists all")
     return 0
 
 
@@ -84,7 +81,7 @@ def show(id_: Id, as_json: Json = False, state: State = None) -> int:
 
     \b
     quell session show 1f0c
-    quell session show 1f0c --json | jq -r 'select(.kind == "tool.requested").tool'
+    quell session show 1f0c --json | jq 'select(.kind == "tool.requested")'
     """
     import json
 
@@ -130,11 +127,11 @@ def export(
         raise UsageError("--force is of a file: add -o FILE")
     known = places.find(id_, _where(state))
     with past(known.folder) as log:
-        rows = list(log.conversation(known.id))
-    if form is Form.jsonl:
-        data = b"".join(row.body + b"\n" for row in rows)
-    else:
-        data = to_markdown([decode(row.body) for row in rows], known.title or known.id).encode()
+        rows = log.conversation(known.id)
+        if form is Form.jsonl:
+            data = b"".join(row.body + b"\n" for row in rows)
+        else:
+            data = to_markdown([decode(row.body) for row in rows], known.title or known.id).encode()
     if output is None:
         return put(data.decode())
     write_whole(output, data, force=force)
@@ -144,7 +141,7 @@ def export(
 
 @session.command()
 def delete(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Sessions.", autocompletion=complete_past)],
+    ids: Annotated[list[str], typer.Argument(metavar="ID", help="Sessions.", autocompletion=complete_past)],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: Json = False,
     state: State = None,
@@ -186,9 +183,10 @@ def fork(
     state: State = None,
     config: Config = None,
 ) -> int:
-    """Fork a session: print the id of a new one that begins with its history.
+    """Fork a session.
 
-    `quell session show ID --json` tells the numbers of events.
+    Prints the id of a new one, which begins with its history. `quell session show ID --json` tells the numbers of
+    events.
 
     \b
     quell session fork 1f0c
@@ -210,9 +208,15 @@ def fork(
 
 
 def _where(state: str | None) -> list[str]:
+    """UsageError if there are none in a folder that was named."""
     import os
 
-    return places.folders() if state is None else [os.path.abspath(state)]
+    if state is None:
+        return places.folders()
+    folder = os.path.abspath(state)
+    if not os.path.exists(os.path.join(folder, places.LOG)):
+        raise UsageError(f"there are no sessions in {folder}: it is no state directory, as it has no log")
+    return [folder]
 
 
 def digests(where: list[str], limit: int, everyone: bool) -> tuple[list[Digest], int]:
@@ -231,12 +235,15 @@ def digests(where: list[str], limit: int, everyone: bool) -> tuple[list[Digest],
     newest = found[-limit:]
     told: dict[str, Digest] = {}
     for folder in dict.fromkeys(one.folder for _, one in newest):
-        with past(folder) as log:
-            states = _served(folder) if log.owned else {}
-            for at, one in newest:
-                if one.folder == folder:
-                    told[one.id] = log.digest(one, at, states.get(one.id, ""))
-    return [told[one.id] for _, one in newest], len(found) - len(newest)
+        try:
+            with past(folder) as log:
+                states = _served(folder) if log.owned else {}
+                for at, one in newest:
+                    if one.folder == folder:
+                        told[one.id] = log.digest(one, at, states.get(one.id, ""))
+        except StoreError as error:
+            note(str(error))
+    return [told[one.id] for _, one in newest if one.id in told], len(found) - len(newest)
 
 
 def _served(folder: str) -> dict[str, str]:

@@ -14,6 +14,7 @@ from .words import nearest
 if TYPE_CHECKING:
     from prompt_toolkit.completion import Completer
 
+    from ..events import Reach
     from ..kernel.session import Session
     from .display import Display
     from .local import Local
@@ -59,8 +60,10 @@ class Slash:
             if word not in known:
                 raise UsageError(f"there is no {word}{nearest(word, COMMANDS)}; /help lists what there is")
             await known[word](rest)
-        except (QuellError, OSError) as error:
-            self._display.line("red", str(error))
+        except QuellError as error:
+            self._tell(self._local.redact(str(error)), "red")
+        except OSError as error:
+            self._tell(f"{error.filename or word}: {error.strerror or error}", "red")
         return False
 
     def _tell(self, text: str, style: str = "") -> None:
@@ -69,9 +72,8 @@ class Slash:
     async def _stop(self, words: list[str]) -> None:
         if unknown := [one for one in words if one not in ("force", "turn", "session")]:
             raise UsageError(f"/stop takes turn, session and force, not {unknown[0]}")
-        if "session" in words:
-            await self._session.stop(reach="session", reason="/stop", force="force" in words)
-        elif not self._talk.stop("/stop", force="force" in words):
+        reach: Reach = "session" if "session" in words else "turn"
+        if not self._talk.stop("/stop", reach=reach, force="force" in words):
             self._tell("nothing runs", "dim")
 
     async def _queue(self, words: list[str]) -> None:
@@ -111,13 +113,14 @@ class Slash:
     async def _model(self, words: list[str]) -> None:
         if words:
             await self._session.use(model=words[0])
-        self._tell(self._session.agent.model or self._session.agent.harness, "dim")
+        self._tell(self._session.model or self._session.agent.harness, "dim")
 
     async def _agent(self, words: list[str]) -> None:
         if words:
             await self._session.use(agent=words[0])
         agents = ", ".join(sorted(self._local.runtime.host.agents))
-        self._tell(f"{self._session.agent.name} ({self._session.agent.model}); there are {agents}", "dim")
+        model = self._session.model or self._session.agent.harness
+        self._tell(f"{self._session.agent.name} ({one_line(model)}); there are {agents}", "dim")
 
     async def _export(self, words: list[str]) -> None:
         file = " ".join(words) or f"{self._session.id}.md"

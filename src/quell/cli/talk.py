@@ -1,6 +1,6 @@
-"""A conversation in the terminal: a line to type on, what happens above it, and keys that stop.
+"""A conversation in the terminal: a line to type on, what happens above it, and Ctrl+C that stops.
 
-The line is never taken away by what happens, and nothing that is typed on it answers a question by accident.
+The line is never taken away by what happens, and whatever goes wrong the terminal is given back as it was found.
 """
 
 from __future__ import annotations
@@ -8,35 +8,35 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, to_formatted_text
 
 from ..errors import QuellError
-from ..events import ApprovalAnswered, ApprovalAsked, ApprovalWithdrawn, Event, SessionOpened, StopReceipt, TurnEnded
+from ..events import Event, MessageUser, SessionOpened, StopReceipt, TurnEnded, TurnStarted
 from .above import Above
-from .asking import KEYS, SHOW, WORDS, question
 from .display import Display
 from .local import Local
-from .screen import one_line, safe
+from .outlet import Outlet
+from .questions import Questions, is_answer
+from .screen import one_line
 from .slash import Slash
+from .typing_line import Keyboard, Remembered, bindings, rows, stop_search, style
 
 if TYPE_CHECKING:
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.formatted_text import AnyFormattedText
-    from prompt_toolkit.key_binding import KeyPressEvent
-
+    from ..events import Reach
     from ..kernel.session import Session
-    from ..supervise import Receipt
-    from ..supervise.errand import Fact
     from .ending import Asked
 
 PROMPT = "> "
 HISTORY = "chat-history"
-CHOICES = "y once / s this session / a always / n no / v show, and Enter"
-AT_LEAST = 0.3
-"""Seconds that a question stands there before a line answers it."""
 BEAT = 0.5
 """Seconds between two looks at the clock while a turn runs."""
+WAITING = 3
+"""Messages of the queue that are shown over the line."""
+PAST = 4
+"""Messages that are shown of a session that is gone on with."""
 
 
 class Talk:
@@ -44,57 +44,110 @@ class Talk:
         self._local = local
         self._first = first
         self._yes = yes
+        self._start = Display(Outlet())  # while there is no line yet
         self._above: Above
         self._display: Display
         self._session: Session
+        self._questions: Questions
+        self._keyboard: Keyboard
         self._line: PromptSession[str]
-        self._questions: deque[tuple[ApprovalAsked, float]] = deque()
-        self._stopping: Fact[Receipt] | None = None
+        self._entered: asyncio.Queue[tuple[str, float]]
+        self._begun = 0.0  # when the line that is being typed was
+        self._messages: dict[int, str] = {}  # those that have no turn yet
         self._since = 0.0
         self._beat: asyncio.TimerHandle | None = None
+        self._leaving = False
+        self._error: BaseException | None = None
         self.receipt: StopReceipt | None = None
         """The latest."""
 
     def run(self) -> int:
-        return self._local.run(self._work)
+        try:
+            return self._local.run(self._work, starting=self._start.status.start)
+        finally:
+            self._start.status.stop()
+            self._start.outlet.last()
 
     # -- from the first line to the last
 
     async def _work(self, local: Local, session: Session) -> int:
-        self._session = session
-        self._above = Above()
-        self._display = Display(self._above)
-        self._line = self._prompt()
-        self._above.application = self._line.app
+        self._prepare(local, session)
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._broke)
         scope = local.runtime.scope("chat")
         slash = Slash(self, local, session, self._display)
-        pump = scope.task(self._above.pump(), name="what is said")
-        follow = scope.task(self._follow(), name="what happens")
-        local.told = self._hear
-        self._greet()
-        if self._first.strip():
-            self._say(self._first)
-        reading = scope.task(self._read(slash), name="what is typed")
+        tail = local.runtime.follow(local.runtime.host.journal.last)
+        local.told, local.lives_on = self._hear, True
+        tasks = [
+            scope.task(self._above.pump(), name="what is said"),
+            scope.task(self._follow(tail), name="what happens"),
+            scope.task(self._do(slash), name="what was typed"),
+        ]
         try:
+            self._greet()
+            if self._first.strip():
+                self._say(self._first)
+            reading = scope.task(self._read(), name="what is typed")
+            await asyncio.wait([reading, *tasks], return_when=asyncio.FIRST_COMPLETED)
+            self.leave()
             await asyncio.wait([reading])
-            if not reading.cancelled():
-                reading.result()
         finally:
-            for task in (follow, reading):
+            tail.close()
+            for task in tasks:
                 task.cancel()
+            await asyncio.wait(tasks)
             if self._beat is not None:
                 self._beat.cancel()
-            self._above.close()
-            await asyncio.wait([pump])
-        await self._farewell()
-        return 0
+            loop.set_exception_handler(None)
+            self._above.last()
+        self._raise([reading, *tasks])
+        return await self._farewell()
+
+    def _prepare(self, local: Local, session: Session) -> None:
+        self._start.status.stop()
+        self._start.outlet.kick()
+        self._session = session
+        self._messages = {one.seq: one.text for one in session.parked}
+        self._above = Above()
+        self._display = Display(self._above)
+        self._questions = Questions(self._display, local.approve, yes=self._yes)
+        self._keyboard = Keyboard()
+        self._entered = asyncio.Queue()
+        self._line = self._prompt()
+        self._above.application = self._line.app
+        local.ending.last = self._keyboard.give_back
+
+    def _raise(self, tasks: list[asyncio.Task[None]]) -> None:
+        """What went wrong, if anything did; the terminal is as it was by now."""
+        errors = [one.exception() for one in tasks if not one.cancelled()]
+        for error in (self._error, *errors):
+            if error is not None:
+                raise error
+
+    def _broke(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Something raised where nobody waits for it: a key, a redraw. That ends the conversation, in a sentence."""
+        error = context.get("exception")
+        if error is None or "future" in context:  # said at the end of some object's life, by whatever made it
+            return
+        self._error = self._error or error
+        self.leave()
+
+    def leave(self) -> None:
+        """End the conversation. May be asked at any time, and twice."""
+        self._leaving = True
+        app = self._line.app
+        if app.is_running and app.future is not None and not app.future.done():
+            app.exit(exception=EOFError())
 
     def _greet(self) -> None:
-        session = self._session
-        display = self._display
-        model = session.agent.model or session.agent.harness
-        display.line("bold", f"session {session.id}, {session.agent.name} ({one_line(model)}) in {session.cwd}")
+        session, display = self._session, self._display
+        display.line("bold", f"session {session.id}, {who(session)} in {one_line(session.cwd)}")
         display.line("dim", "Ctrl+C stops a turn, Ctrl+D leaves, /help lists what else there is")
+        past = [one for one in session.history.messages("") if one.role in ("user", "assistant") and one.text.strip()]
+        if len(past) > PAST:
+            display.line("dim", f"{len(past) - PAST} earlier messages; /export writes them all")
+        for one in past[-PAST:]:
+            display.line("dim", f"{PROMPT if one.role == 'user' else ''}{one_line(one.text, 4 * display.out.width)}")
         self._tell_parked()
 
     def _tell_parked(self) -> None:
@@ -102,112 +155,120 @@ class Talk:
             what = "1 message is" if parked == 1 else f"{parked} messages are"
             self._display.line("yellow", f"{what} parked; /queue lists them, /queue release sends them")
 
-    async def _farewell(self) -> None:
-        receipt = await self._local.finish()
-        jobs = self._local.jobs
-        if jobs:
-            self._display.line("dim", f"ended with the conversation: {one_line(', '.join(jobs), 200)}")
-        if receipt is not None and not receipt.confirmed:
-            self._display.line("alarm", self._local.redact(receipt.sentence()))
-        self._display.line("dim", f"session {self._session.id}; quell chat --resume {self._session.id} goes on with it")
-        self._display.break_line()
+    async def _farewell(self) -> int:
+        """All of it ends here. Ctrl+C is a signal again, and forces."""
+        session, display, local = self._session, self._display, self._local
+        asked, busy = local.ending.asked, session.turn is not None
+        if busy or session.jobs():
+            display.line("dim", "ending what runs; Ctrl+C forces")
+            self._above.last()
+        receipt = await local.finish()
+        if local.jobs:
+            display.line("dim", f"ended with the conversation: {one_line(', '.join(local.jobs), 200)}")
+        if receipt is not None and (busy or not receipt.confirmed):
+            display.line("green" if receipt.confirmed else "alarm", local.redact(receipt.sentence()))
+        display.line("dim", f"session {session.id}; quell chat --resume {session.id} goes on with it")
         self._above.last()
+        return asked[0].code if asked else 0
 
     # -- the line
 
     def _prompt(self) -> PromptSession[str]:
-        from prompt_toolkit import PromptSession
-        from prompt_toolkit.enums import EditingMode
-        from prompt_toolkit.filters import Condition
-
-        from .typing_line import bindings, history, style
-
-        return PromptSession(
+        home = self._local.runtime.home
+        line: PromptSession[str] = PromptSession(
             self._message,
-            multiline=Condition(lambda: True),
+            multiline=True,
             prompt_continuation=lambda width, number, wraps: " " * width,
             completer=Slash.completer(self._local),
             complete_while_typing=False,
-            history=history(os.path.join(self._local.runtime.home, HISTORY)),
+            history=Remembered(os.path.join(home, HISTORY), self._local.redact, is_answer),
             bottom_toolbar=self._toolbar,
-            key_bindings=bindings(self._interrupted),
-            editing_mode=EditingMode.EMACS,
-            enable_suspend=True,
-            enable_open_in_editor=True,
+            key_bindings=bindings(self._enter, self._interrupted, self._keyboard.suspend),
             erase_when_done=True,  # what was typed is shown above, once
             style=style(self._display.out.colour),
+            input=self._keyboard,
         )
+        line.default_buffer.on_text_changed += lambda buffer: self._typing(buffer.text)
+        return line
 
-    async def _read(self, slash: Slash) -> None:
-        """Line after line, until it is left."""
-        while True:
+    async def _read(self) -> None:
+        """One line for all of the conversation: between two messages the terminal is not given back."""
+        if not self._leaving:
             try:
-                text = await self._line.prompt_async(set_exception_handler=False, handle_sigint=False)
+                await self._line.prompt_async(set_exception_handler=False, handle_sigint=False)
             except EOFError:
                 return
-            except KeyboardInterrupt:
-                continue
-            if text.strip():
-                self._display.line("bold", f"{PROMPT}{text}")
-                if await self._typed(text, slash):
-                    return
 
-    async def _typed(self, text: str, slash: Slash) -> bool:
-        """Whether that was the last."""
-        word = text.strip().lower()
-        if self._questions and word in (*KEYS, SHOW):
-            self._answer(word)
-        elif text.lstrip().startswith("/"):
-            return await slash.do(text.strip())
-        else:
-            self._say(text)
-        return False
+    def _typing(self, text: str) -> None:
+        if not text:
+            self._begun = 0.0
+        elif not self._begun:
+            self._begun = time.monotonic()
+
+    def _enter(self, text: str) -> None:
+        begun, self._begun = self._begun, 0.0
+        if text.strip():
+            self._entered.put_nowait((text, begun))
+
+    async def _do(self, slash: Slash) -> None:
+        """What was entered, in its order: a command may take its time, and the line stays."""
+        while True:
+            text, begun = await self._entered.get()
+            if self._questions.answered(text, begun):
+                pass
+            elif text.lstrip().startswith("/"):
+                self._display.line("bold", f"{PROMPT}{text.strip()}")
+                if await slash.do(text.strip()):
+                    return
+            else:
+                self._say(text)
+            self._above.kick()
 
     def _say(self, text: str) -> None:
         try:
             self._session.send(text)
         except QuellError as error:
+            self._display.line("bold", f"{PROMPT}{text}")
             self._display.line("red", str(error))
-            return
-        if waiting := len(self._session.waiting):
-            self._display.line("dim", f"it waits for its turn ({waiting} in the queue)")
 
     # -- what happens
 
-    async def _follow(self) -> None:
-        runtime, session = self._local.runtime, self._session
-        family = {session.id}
-        tail = runtime.follow(runtime.host.journal.last)
-        try:
-            async for event in tail:
-                if isinstance(event, SessionOpened) and event.parent in family:
-                    family.add(event.session)
-                if event.session in family:
-                    self._take(event)
-        finally:
-            tail.close()
+    async def _follow(self, tail: Any) -> None:
+        family = {self._session.id}
+        async for event in tail:
+            if isinstance(event, SessionOpened) and event.parent in family:
+                family.add(event.session)
+            if event.session in family:
+                self._take(event)
 
     def _take(self, event: Event) -> None:
+        if event.session == self._session.id:
+            self._before(event)
         self._display.take(event)
+        self._questions.take(event)
+        if event.session == self._session.id:
+            self._after(event)
+        self._above.kick()
+
+    def _before(self, event: Event) -> None:
+        """A message is shown when its turn comes, above its answer."""
         match event:
-            case ApprovalAsked() if self._yes:
-                self._give(event, "y", "--yes")
-            case ApprovalAsked():
-                self._questions.append((event, time.monotonic()))
-                self._ask(event)
-            case ApprovalAnswered() | ApprovalWithdrawn():
-                self._over(event)
-            case StopReceipt() if event.session == self._session.id:
-                self.receipt, self._stopping = event, None
+            case MessageUser():
+                self._messages[event.seq] = event.text
+            case TurnStarted():
+                self._since = time.monotonic()
+                self._tick()
+                self._display.line("bold", f"{PROMPT}{self._messages.pop(event.cause, '')}")
+
+    def _after(self, event: Event) -> None:
+        match event:
+            case StopReceipt():
+                self.receipt = event
                 self._display.receipt(event)
                 self._tell_parked()
-            case TurnEnded() if event.session == self._session.id:
+            case TurnEnded():
                 self._display.ended(event)
                 self._display.summary(event.usage, event.steps, time.monotonic() - self._since)
-        if event.kind == "turn.started" and event.session == self._session.id:
-            self._since = time.monotonic()
-            self._tick()
-        self._above.kick()
 
     def _tick(self) -> None:
         """The clock in the toolbar, while there is something to wait for."""
@@ -218,11 +279,16 @@ class Talk:
         self._beat = asyncio.get_running_loop().call_later(BEAT, self._tick) if busy else None
 
     def _message(self) -> AnyFormattedText:
-        from .typing_line import wrapped
-
-        over = wrapped(self._above.open, self._display.out.width) if self._above.open else []
-        words = [("", f"{CHOICES}\n")] if self._questions else []
-        return [*over, *words, ("", PROMPT)]
+        """What is being said, what waits and what is asked stand over the line."""
+        width = self._display.out.width
+        lines = rows(self._above.open, width) if self._above.open else []
+        waiting = list(self._session.waiting)
+        lines += [one_line(f"  waits: {one.text}", width - 1) for one in waiting[:WAITING]]
+        if len(waiting) > WAITING:
+            lines.append(f"  and {len(waiting) - WAITING} more")
+        if choices := self._questions.choices:
+            lines.append(choices)
+        return to_formatted_text(ANSI("".join(f"{one}\n" for one in lines) + PROMPT))
 
     def _toolbar(self) -> str:
         session = self._session
@@ -235,64 +301,44 @@ class Talk:
             facts.append(f"{len(session.parked)} parked")
         if jobs := len(session.jobs()):
             facts.append(f"{jobs} in the background")
-        facts.append(one_line(session.agent.model or session.agent.harness))
+        facts.append(one_line(session.model or session.agent.harness))
         return " " + (" · " if self._display.fancy else ", ").join(facts)
-
-    # -- questions
-
-    def _ask(self, asked: ApprovalAsked, *, whole: bool = False) -> None:
-        lines, _ = question(asked, self._display.aside.width, whole=whole)
-        self._display.lines(lines)
-
-    def _answer(self, word: str) -> None:
-        asked, since = self._questions[0]
-        if word == SHOW:
-            self._ask(asked, whole=True)
-        elif time.monotonic() - since < AT_LEAST:
-            self._display.line("yellow", "that came before the question: answer again")
-        else:
-            self._display.line("dim", f"  {WORDS[word]}")
-            self._give(asked, word, "")
-
-    def _give(self, asked: ApprovalAsked, word: str, reason: str) -> None:
-        allow, extent = KEYS[word]
-        try:
-            self._local.approve(asked, allow, reason or ("" if allow else "the person said no"), extent)
-        except QuellError:
-            return  # withdrawn in the same moment
-
-    def _over(self, event: ApprovalAnswered | ApprovalWithdrawn) -> None:
-        mine = [asked for asked, _ in self._questions if asked.seq == event.request]
-        self._questions = deque(one for one in self._questions if one[0].seq != event.request)
-        if mine and isinstance(event, ApprovalWithdrawn):
-            self._display.line("dim", f"  withdrawn: {safe(event.reason)}")
 
     # -- stops
 
-    def stop(self, reason: str, *, force: bool = False) -> bool:
+    def stop(self, reason: str, *, reach: Reach = "turn", force: bool = False) -> bool:
         """Whether there was anything to stop. Asked again it forces."""
         session = self._session
-        if session.turn is None and self._stopping is None and not session.waiting:
+        again = force or bool(session.halts)
+        if not (session.turn or session.halts or session.waiting or (reach == "session" and session.jobs())):
             return False
-        again = force or self._stopping is not None
-        self._stopping = session.begin_stop("turn", reason, force=again)
+        session.begin_stop(reach, reason, force=again)
         self._display.line("dim", "stopping by force" if again else "stopping; Ctrl+C once more forces")
+        self._above.kick()
         return True
 
-    def _interrupted(self, event: KeyPressEvent) -> None:
-        """Ctrl+C on the line."""
-        if self.stop("Ctrl+C"):
+    def _interrupted(self) -> None:
+        """Ctrl+C: the turn, else the search, else what is typed."""
+        buffer = self._line.default_buffer
+        if self.stop("Ctrl+C") or stop_search(self._line.app):
             return
-        if event.current_buffer.text:
-            event.current_buffer.reset()
+        if buffer.text:
+            buffer.reset()
+        elif self._session.jobs():
+            self._display.line("dim", "no turn runs; /stop session ends the background too, Ctrl+D leaves")
         else:
             self._display.line("dim", "nothing runs; Ctrl+D leaves")
         self._above.kick()
 
     def _hear(self, asked: Asked) -> None:
-        """A signal from outside: Ctrl+C's own stops the turn, the others end the conversation."""
-        if asked.reason == "SIGINT" and self.stop("SIGINT"):
+        """A signal: Ctrl+C is for the turn, the others end the conversation."""
+        if asked.reason == "SIGINT" and self._line.app.is_running and not self._leaving:
+            self._interrupted()
             self._local.ending.met()
-            return
-        if self._line.app.is_running:
-            self._line.app.exit(exception=EOFError())
+        elif asked.reason != "SIGINT" or not self.stop("Ctrl+C"):
+            self.leave()
+
+
+def who(session: Session) -> str:
+    """Who answers, and with what."""
+    return f"{session.agent.name} ({one_line(session.model or session.agent.harness)})"

@@ -63,8 +63,8 @@ class Calls:
     def __init__(self, show: Shown, screen: Screen, fancy: bool) -> None:
         self._show = show
         self._screen = screen
-        self._head, self._bar, self._foot, self._dot = (
-            ("▸", "│", "└", "·") if fancy else (">", "|", "`", "-")
+        self._head, self._bar, self._foot, self._dot, self._more = (
+            ("▸", "│", "└", "·", "…") if fancy else (">", "|", "`", "-", "...")
         )  # fmt: skip
         self._calls: dict[int, Call] = {}
         self._processes: dict[int, int] = {}
@@ -128,7 +128,7 @@ class Calls:
     def _put(self, call: Call, text: str) -> None:
         text = text.expandtabs(4)
         room = self._room(call, 2)
-        cut = text if len(text) <= room else text[: room - 1] + "…"
+        cut = text if len(text) <= room else text[: room - len(self._more)] + self._more
         self._show([[("dim", self._margin(call)), ("", cut)]], call.depth)
 
     def _margin(self, call: Call) -> str:
@@ -169,9 +169,11 @@ class Calls:
             for one in beyond[:RESULT]:
                 self._put(call, one)
             if len(beyond) > RESULT:
-                self._put(call, f"… {len(beyond) - RESULT} more lines")
+                self._put(call, f"{self._more} {len(beyond) - RESULT} more lines")
             return
         if call.left_out:
-            self._put(call, f"… {call.left_out} {'line' if call.left_out == 1 else 'lines'} left out …")
+            self._put(
+                call, f"{self._more} {call.left_out} {'line' if call.left_out == 1 else 'lines'} left out {self._more}"
+            )
         for one in (*call.last, *beyond):
             self._put(call, one)

@@ -30,6 +30,11 @@ def complain(sentence: str) -> None:
         return
 
 
+def by_flag(sentence: str) -> str:
+    """The same for who has a command line: programs name a state directory in another way."""
+    return sentence.replace("choose another with state_dir=", "name another with --state")
+
+
 def plain(sentence: str) -> str:
     """One line whatever is in it: a name may hold anything."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in sentence)

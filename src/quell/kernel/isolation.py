@@ -33,9 +33,11 @@ SECRETS = tuple(
     " .claude .codex .gemini .mozilla .config/google-chrome .config/chromium".split()
 )
 """Of a home, which is otherwise to be read."""
-SYSTEM = frozenset("/ /bin /boot /dev /etc /lib /lib64 /proc /run /sbin /sys /usr /var".split())
+SYSTEM = frozenset("/ /bin /boot /dev /etc /lib /lib64 /proc /run /run/user /sbin /sys /tmp /usr /var".split())
 """What nobody works in: a sandbox in which it can be written would be none."""
 WITHIN = ("/proc", "/sys", "/dev")
+LISTENERS = "/proc/net/unix"
+"""Sockets that have a name. A file system that is read-only keeps nobody from connecting to them."""
 
 ALWAYS = ("--unshare-pid", "--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try", "--cap-drop", "ALL")
 # Not --die-with-parent: bubblewrap would pass SIGTERM on as SIGKILL. Who is left belongs to the box, and ends with it.
@@ -79,9 +81,11 @@ class Sandbox:
     async def wrap(
         self, agent: Agent, argv: Sequence[str], cwd: str, shown: Sequence[str], wishes: Mapping[str, Any]
     ) -> list[str]:
-        """The command, in the sandbox. SpawnError where there is none, or no such command."""
+        """The command, in the sandbox. SpawnError where there is none, or no such command. `cwd` is a real path."""
         if isinstance(argv, str | bytes) or not argv:
             raise UsageError(f"a command is a list of words, such as ['ls', '-l'], not {argv!r}")
+        if os.path.realpath(cwd) != cwd:
+            raise SpawnError(f"{cwd} is not the folder any more that it was: a link leads elsewhere", 126)
         users = await self._works(agent.network, cwd)
         return self._line(users, agent, [os.fsdecode(word) for word in argv], cwd, shown, wishes)
 
@@ -107,7 +111,7 @@ class Sandbox:
     def _is_folder_for(self, cwd: str) -> None:
         real = os.path.realpath(cwd)
         why = ""
-        if real in SYSTEM or any(_inside(real, one) for one in WITHIN):
+        if real in SYSTEM or os.path.dirname(real) == "/run/user" or any(_inside(real, one) for one in WITHIN):
             why = "is the system's"
         elif any(_inside(home, real) for home in homes()):
             why = "is a home, or has one in it: choose a folder inside it"
@@ -199,12 +203,24 @@ def homes() -> list[str]:
     return [one for one in dict.fromkeys(map(os.path.realpath, found)) if one != "/"]
 
 
+def listeners() -> set[str]:
+    """The sockets of daemons that somebody could connect to: those would do outside what is asked for inside."""
+    try:
+        with open(LISTENERS, encoding="utf-8", errors="surrogateescape") as lines:
+            named = [words[7].rstrip("\n") for one in lines if len(words := one.split(" ", 7)) == 8]
+    except OSError:
+        return set()
+    return {os.path.realpath(one) for one in named if one.startswith("/") and os.path.exists(one)}
+
+
 def mounts(cwd: str, shown: Sequence[str], off_limits: Sequence[str]) -> Iterator[str]:
     """The more specific place wins: each is mounted after all that it lies in. `cwd` is a real path."""
     places: dict[str, str] = {os.path.realpath(one): "private" for one in PRIVATE if os.path.isdir(one)}
     secrets = [os.path.realpath(os.path.join(home, one)) for home in homes() for one in SECRETS]
     places |= {one: "hidden" for one in secrets if os.path.exists(one)}
     places[cwd] = "written"
+    emptied = [*places]  # and those of the folder are for whoever works there
+    places |= {one: "hidden" for one in listeners() if not _within(one, emptied)}
     places |= {one: "hidden" for one in off_limits if os.path.exists(one) or _inside(one, cwd)}
     found = dict(_read_again(shown, places))
     read = {path: real for path, real in found.items() if path == real or not _within(path, found)}

@@ -64,7 +64,7 @@ def connect(path: str) -> sqlite3.Connection:
 def connect_readonly(path: str) -> sqlite3.Connection:
     """To read, beside a writer if there is one; makes no file where nobody writes."""
     # Without a -wal nobody has it open and nothing was left: then SQLite need not make files to be safe from others.
-    how = "mode=ro" if os.path.exists(f"{path}-wal") else "immutable=1"
+    how = "mode=ro" if os.path.exists(f"{path}-wal") else "mode=ro&immutable=1"
     return sqlite3.connect(f"{uri(path)}?{how}", uri=True, isolation_level=None, timeout=BUSY_STEP)
 
 

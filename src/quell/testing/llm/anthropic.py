@@ -95,7 +95,7 @@ def _object(arguments: Mapping[str, Any] | str) -> Any:
         return dict(arguments)
     try:
         return msgspec.json.decode(arguments)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
 
 

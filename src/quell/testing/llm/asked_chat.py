@@ -218,6 +218,6 @@ def text_of(content: Any) -> str:
 def arguments_of(text: str) -> dict[str, Any]:
     try:
         found = msgspec.json.decode(text)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

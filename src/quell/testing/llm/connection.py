@@ -105,7 +105,7 @@ class Connection:
         method, target, _ = first.split(" ")
         try:
             body = msgspec.json.decode(bytes(self._in[start : start + int(length)]) or b"null")
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             body = None
         del self._in[: start + int(length)]
         self._request = ModelRequest(method, target.partition("?")[0], headers, body)
