@@ -34,7 +34,7 @@ soak: export QUELL_REPEATS ?= 20
 soak: $(READY) ## run the long tests: the escape matrix QUELL_REPEATS times (20), starts and stops QUELL_CYCLES times (10000), cancels and storms for longer
 	$(BIN)/python -m pytest -m soak $(ARGS)
 	QUELL_CANCEL_BUDGET=60 QUELL_STORM=20 $(BIN)/python -m pytest tests/supervise/test_everywhere.py tests/supervise/test_storm.py
-	QUELL_CANCEL_BUDGET=15 $(BIN)/python -m pytest tests/kernel/test_everywhere.py
+	QUELL_CANCEL_BUDGET=15 $(BIN)/python -m pytest tests/kernel/test_everywhere.py tests/toolbox/test_everywhere.py
 
 check: $(READY) ## lint, formatting and types
 	$(BIN)/ruff check $(CODE)

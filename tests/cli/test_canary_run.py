@@ -111,11 +111,11 @@ class Place:
         """Whatever was sent comes back."""
         sent = json.dumps([request.headers, *self.canaries.values()])
         key, body = request.headers.get("authorization", ""), json.dumps(request.body)
+        if request.path == "/v1/messages":
+            return Fails(401, message=sent)
         if key.startswith("Bearer"):
             broken = len(self.server.requests) % 2
             return Fails(503, message=sent) if broken else Says(f"So {sent}") + Fails(500, message=sent)
-        if not key:
-            return Fails(401, message=sent)
         if "You sent" in body or '"role": "tool"' in body:
             return Says(f"You sent {sent}")
         command = f"echo {NEAR} $GITHUB_TOKEN {FAR} {self.canaries['env']}; printenv; ls {self.canaries['query']}"
@@ -184,7 +184,7 @@ def look_at_commands(place: Place) -> None:
         say(*words)
     for words in (["config", "show"], ["config", "show", "--json"], ["agent", "show", "keeper"]):
         assert "***" in say(*words), words
-    assert "api-token=***" in say("config", "show", "models"), "the rest of an address can be read"
+    assert "api-token=***" in say("config", "show", "--json"), "the rest of an address can be read"
     for words in (["session", "show", place.canaries["env"]], ["run", "--model", f"{place.canaries['env']}:x", "go"]):
         say(*words)
 

@@ -153,7 +153,8 @@ class Tmux:
     @property
     def all(self) -> str:
         """Also what has scrolled away; a line that the terminal broke is one."""
-        return self.tell("capture-pane -p -J -S -").rstrip("\n")
+        lines = self.tell("capture-pane -p -J -S -").rstrip("\n").split("\n")
+        return "\n".join(line.rstrip() for line in lines)
 
     @property
     def coloured(self) -> str:
@@ -204,6 +205,21 @@ class Tmux:
         oracle.wait_for(lambda: self.screen.strip() not in ("", PROMPT), f"the echo of {text}", BOUND)
         self.prompt()
         return self.all.partition("\n")[2].rpartition("\n")[0]
+
+    def quell(self) -> int:
+        """The pid of the quell in the foreground, once it is in charge: before that it is Python that starts."""
+
+        def found() -> int:
+            below = [
+                pid for pid in oracle.below(self.shell) if any(word.endswith("/quell") for word in oracle.argv(pid))
+            ]
+            return next((pid for pid in below if oracle.in_charge(pid)), 0)
+
+        return oracle.wait_for(found, "a quell in the terminal", BOUND)
+
+    def pause(self) -> None:
+        """As long as a quick person takes between two keys."""
+        time.sleep(0.25)
 
     def clear(self) -> None:
         """Forget what was shown. At the prompt only."""

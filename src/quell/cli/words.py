@@ -24,6 +24,11 @@ def show(text: str) -> int:
 
 
 def complain(sentence: str) -> None:
+    """Without the secrets of the environment: a sentence repeats the words that it refuses."""
+    from ..secrecy import secrets_in
+
+    for secret in secrets_in(os.environ):
+        sentence = sentence.replace(secret, "***")
     try:
         os.write(2, f"quell: {plain(sentence)}\n".encode(errors="backslashreplace"))
     except OSError:
