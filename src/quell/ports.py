@@ -117,6 +117,8 @@ class Caller(Protocol):
     """What the agent's commands have in their environment, besides what a tool gives them."""
     scope: Scope
     """Of this call: ended with it."""
+    network: bool
+    """Whether the agent may use one. Its commands are kept from it; a tool that needs one refuses."""
     off_limits: Sequence[str]
     """Folders and files that no tool reads or writes: Quell's own configuration, plugins and state."""
 
@@ -134,7 +136,7 @@ class Caller(Protocol):
         """Start a command in the session's box; refused behind the fence. In the background it outlives the turn.
 
         It runs in the agent's sandbox, if that has one; `shown` are folders that this must not hide. `wishes` are those
-        of `Scope.spawn`. Without an `env` it has ours, and that of the agent.
+        of `Scope.spawn`. Without an `env` it has the basic variables of ours (`quell.allow`), and those of the agent.
         """
         ...
 

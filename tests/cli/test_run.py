@@ -405,7 +405,7 @@ def test_a_person_sees_it_stream_and_what_is_waited_for(tmp_path: Path) -> None:
         t.expect("stopped; confirmed: ")
         t.prompt()
         t.line("quell run -")  # and while it reads what is typed
-        wait_for(lambda: oracle.below(t.shell), "it reads")
+        wait_for(lambda: any(map(holds_signals, oracle.below(t.shell))), "it reads")
         t.key("C-c")
         t.prompt()
         assert t.run("echo code $?") == "code 130\n"

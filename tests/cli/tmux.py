@@ -10,6 +10,7 @@ import select
 import shlex
 import signal
 import subprocess
+import tempfile
 import termios
 import time
 from collections.abc import Mapping
@@ -46,57 +47,86 @@ class Tmux:
     ) -> None:
         self.home = folder / "home"
         self.home.mkdir(exist_ok=True)
-        self._socket = folder / "s"
-        self._held = oracle.Held()
-        environment = {
+        self._environment = {
             "PATH": f"{QUELL.parent}:/usr/bin:/bin",
             "HOME": str(self.home),
             "XDG_STATE_HOME": str(folder / "state"),
             "XDG_CONFIG_HOME": str(folder / "config"),
-            "TMUX_TMPDIR": str(folder),
             "TERM": "xterm-256color",
             "LANG": "C.UTF-8",
             "HISTFILE": "",
             **(variables or {}),
         }
-        self._server = subprocess.Popen(
-            ["tmux", "-D", "-S", str(self._socket), "-f", "/dev/null"],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.home,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
-        oracle.wait_for(self._socket.exists, "the server of tmux", BOUND)
-        self._client = subprocess.Popen(
-            ["tmux", "-S", str(self._socket), "-C", "new-session", SHELL],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd=self.home,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
-        self._unread = b""
-        self._answer()  # to new-session
-        self.tell("refresh-client -f no-output")
-        self.resize(columns, rows)
-        self.tell("set-option -g history-limit 20000")
-        self._pane = self.ask("#{pane_id}")
-        self.shell = int(self.ask("#{pane_pid}"))
-        self._tty = os.open(self.ask("#{pane_tty}"), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
-        self.prompt()
-        self.run(f"exec 9>/proc/{os.getpid()}/fd/{self._held.write}; ulimit -c 0")
-        self._held.let_go()
-        self.as_found = self.modes()
+        self._client: subprocess.Popen[bytes] | None = None
+        with contextlib.ExitStack() as stack:  # whatever fails, nothing of it stays
+            self._held = stack.enter_context(oracle.Held())
+            place = stack.enter_context(tempfile.TemporaryDirectory(prefix="quell-tmux-"))
+            self._environment["TMUX_TMPDIR"] = place
+            self._socket = Path(place, "s")
+            self._server = self._tmux("-D", "-f", "/dev/null")
+            stack.callback(self._end)
+            oracle.wait_for(self._socket.exists, "the server of tmux", BOUND)
+            begin = ["set-option", "-g", "history-limit", "20000", ";", "new-session", "-d", SHELL]
+            assert self._tmux(*begin).wait(BOUND) == 0
+            self._attach()
+            self.tell("refresh-client -f no-output")
+            self.resize(columns, rows)
+            self._pane = self.ask("#{pane_id}")
+            self.shell = int(self.ask("#{pane_pid}"))
+            self._tty = os.open(self.ask("#{pane_tty}"), os.O_RDWR | os.O_NOCTTY | os.O_CLOEXEC)
+            stack.callback(os.close, self._tty)
+            self.prompt()
+            self.run(f"exec 9>/proc/{os.getpid()}/fd/{self._held.write}; ulimit -c 0")
+            self.clear()
+            self._held.let_go()
+            self.as_found = self.modes()
+            self._stack = stack.pop_all()
 
     # -- tmux
 
-    def tell(self, command: str) -> str:
+    def _tmux(self, *words: str) -> subprocess.Popen[bytes]:
+        piped = subprocess.PIPE if "-C" in words else subprocess.DEVNULL
+        return subprocess.Popen(
+            ["tmux", "-S", str(self._socket), *words],
+            stdin=piped, stdout=piped, stderr=subprocess.DEVNULL, cwd=self.home, env=self._environment,
+            start_new_session=True,
+        )  # fmt: skip
+
+    def _attach(self) -> None:
+        """Commands go through one client. Now and then tmux does not begin to read from it: then another is tried."""
+        for _ in range(5):
+            self._unread = b""
+            self._client = self._tmux("-C", "attach-session")
+            try:
+                self._answer(1.0)
+                self.tell("display-message -p here", 1.0)
+                return
+            except TimeoutError:
+                self._let_go_of_client()
+        raise AssertionError("tmux does not answer")
+
+    def _let_go_of_client(self) -> None:
+        if self._client is None:
+            return
+        self._client.kill()
+        self._client.wait()
+        for stream in (self._client.stdin, self._client.stdout):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+
+    def tell(self, command: str, bound: float = BOUND) -> str:
         """A command of tmux, and what it says."""
-        assert self._client.stdin is not None
+        assert self._client is not None and self._client.stdin is not None
         self._client.stdin.write(command.encode() + b"\n")
         self._client.stdin.flush()
-        return self._answer()
+        return self._answer(bound)
 
-    def _answer(self) -> str:
+    def _answer(self, bound: float) -> str:
         """Between %begin and %end; whatever else the server tells is not waited for."""
         lines: list[bytes] | None = None
         while True:
-            line = self._line()
+            line = self._line(bound)
             if line.startswith(b"%begin "):
                 lines = []
             elif line.startswith(b"%end ") and lines is not None:
@@ -106,11 +136,11 @@ class Tmux:
             elif lines is not None:
                 lines.append(line)
 
-    def _line(self) -> bytes:
-        assert self._client.stdout is not None
+    def _line(self, bound: float) -> bytes:
+        assert self._client is not None and self._client.stdout is not None
         while b"\n" not in self._unread:
-            if not select.select([self._client.stdout], [], [], BOUND)[0]:
-                raise AssertionError("tmux does not answer")
+            if not select.select([self._client.stdout], [], [], bound)[0]:
+                raise TimeoutError("tmux does not answer")
             got = os.read(self._client.stdout.fileno(), 1 << 16)
             assert got, "tmux is gone"
             self._unread += got
@@ -252,20 +282,25 @@ class Tmux:
         """Nothing that ever ran in this terminal is alive."""
         return self._held.gone(bound)
 
+    def _end(self) -> None:
+        self._server.terminate()
+        try:
+            self._server.wait(2)
+        except subprocess.TimeoutExpired:
+            self._server.kill()
+            self._server.wait()
+        self._let_go_of_client()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        """What still runs hangs up, and has to end by that. After a failure it is ended by force."""
         left = [int(one.split()[0]) for one in self.left()]
-        os.close(self._tty)
-        for process in (self._client, self._server):
-            process.terminate()
-            process.wait()
-        for stream in (self._client.stdin, self._client.stdout):
-            if stream is not None:
-                with contextlib.suppress(BrokenPipeError):
-                    stream.close()
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._held.__exit__(kind, error, at)
+        with self._stack:
+            self._end()
+            if kind is None:
+                assert self.gone(), "somebody lives on without its terminal"
+            for pid in left if kind is not None else ():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)

@@ -38,6 +38,7 @@ SETTINGS = quell.Settings(ask=0.3, term=0.03, approval=0.2)
 AGENTS = [
     quell.Agent(name="careful", tools=("shell",)),
     quell.Agent(name="free", tools=("shell", "agent"), approval={"*": "allow"}),
+    quell.Agent(name="mindful", tools=("shell", "agent"), memory="sqlite", approval={"*": "allow"}),
 ]
 BUDGET, REAL_BUDGET, SOAK_BUDGET = 0.5, 1.3, 20.0
 """Seconds for each: as many points as fit, then pairs. QUELL_CANCEL_BUDGET gives more."""
@@ -227,6 +228,22 @@ async def approve(_: Kernel, session: quell.Session) -> None:
             session.approve(event.seq, True)
 
 
+async def approve_always(rt: Kernel, session: quell.Session) -> None:
+    for asked in (1, 0):
+        async for event in session.send("$ echo always"):
+            if isinstance(event, ApprovalAsked):
+                session.approve(event.seq, True, extent="always")
+                asked -= 1
+        assert asked == 0
+    assert len(await rt.granted()) == 1
+
+
+async def delegate(_: Kernel, session: quell.Session) -> None:
+    """With what is remembered before, and the call of another agent."""
+    kinds = [event.kind async for event in session.send("@mindful Hello.")]
+    assert "memory.recalled" in kinds and "tool.ended" in kinds
+
+
 async def fork(_: Kernel, session: quell.Session) -> None:
     child = await session.fork()
     await child.close()
@@ -318,6 +335,8 @@ SCENARIOS: dict[str, Scenario] = {
     "Session.send, awaited Sent.accepted": of_session(awaited),
     "Session.use, and a context that is full": of_session(full),
     "Session.approve": of_session(approve, agent="careful"),
+    "Session.approve, for always": of_session(approve_always, agent="careful"),
+    "Session.send, with a memory and a sub-agent": of_session(delegate, agent="mindful"),
     "Session.fork": of_session(fork),
     "Session.close Session.settled": of_session(lambda _, session: session.close(), POLITE),
     "Session.export": of_session(lambda _, session: session.export("markdown")),

@@ -22,6 +22,7 @@ class Session:
         self.name = name
         self.cwd = cwd
         self.env: dict[str, str] = {}
+        self.network = True
         self.off_limits: tuple[str, ...] = ()
         self.turn = scope.scope("turn")
         self.jobs: list[quell.Process] = []
@@ -43,6 +44,7 @@ class Caller:
         self.turn = 1
         self.cwd = session.cwd
         self.env: Mapping[str, str] = session.env
+        self.network = session.network
         self.off_limits: Sequence[str] = session.off_limits
         self.scope = scope
         self._home = session

@@ -50,7 +50,8 @@ class Status:
             self._timer = None
 
     def say(self, words: str) -> None:
-        """From now on this is waited for."""
+        """From now on this is waited for, whatever else is under way."""
+        self._waits.clear()
         self.doing = words
         self._since = time.monotonic()
 

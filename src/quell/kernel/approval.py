@@ -7,25 +7,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..config import Policy
+from ..config import Agent, Policy
 from ..errors import FencedError, StoreError
 from ..events import (
     ApprovalAnswered,
     ApprovalAsked,
     ApprovalWithdrawn,
     Event,
-    SessionConfigured,
-    SessionOpened,
-    ToolOutput,
     ToolRequested,
 )
 from ..ports import ToolSpec
 from ..supervise.errand import Fact
-from .grants import Grant, bound, digest
+from .grants import bound, digest
+from .isolation import around
 from .policy import looks, policy
 from .registry import in_thread
 from .subscription import said
@@ -34,7 +32,7 @@ if TYPE_CHECKING:
     from .session import Session
     from .turn import Turn
 
-__all__ = ["allowed_in", "digest", "keep", "permission", "policy"]
+__all__ = ["digest", "permission", "policy"]
 _log = logging.getLogger("quell")
 
 
@@ -56,7 +54,7 @@ async def _permission(turn: Turn, request: ToolRequested, arguments: Mapping[str
         case "deny":
             some = any(key.startswith(f"{request.tool}(") for key in turn.session.agent.approval)
             return f"this agent may not use {request.tool}{' with these arguments' if some else ''}"
-    session, wanted = turn.session, digest(request.tool, arguments)
+    session, wanted = turn.session, digest(request.tool, arguments, around(turn.session.agent))
     if (session.agent.name, wanted) in session.allowed or await _is_granted(session, wanted):
         return None
     turn.pass_fence()
@@ -75,9 +73,23 @@ async def _permission(turn: Turn, request: ToolRequested, arguments: Mapping[str
 
 async def _policy(turn: Turn, tool: str, arguments: Mapping[str, Any], spec: ToolSpec) -> Policy:
     """In a thread where the disk is looked at: it may be slow (H25)."""
-    agent, cwd = turn.session.agent, turn.session.cwd
-    decide = partial(policy, agent, tool, arguments, cwd=cwd, parameters=spec.parameters)
-    return await in_thread(decide, f"approval of {tool}") if looks(agent, tool) else decide()
+    agents, cwd = list(_agents(turn.session)), turn.session.cwd
+
+    def decide() -> Policy:
+        """A sub-agent is no way round the rules of whoever asks for it: what those do not allow is asked."""
+        by = partial(policy, tool=tool, arguments=arguments, cwd=cwd, parameters=spec.parameters)
+        own = by(agents[0])
+        return "ask" if own == "allow" and any(by(one) != "allow" for one in agents[1:]) else own
+
+    looking = any(looks(one, tool) for one in agents)
+    return await in_thread(decide, f"approval of {tool}") if looking else decide()
+
+
+def _agents(session: Session | None) -> Iterator[Agent]:
+    """Its own, and those of the sessions above it."""
+    while session is not None:
+        yield session.agent
+        session = session.parent
 
 
 async def _is_granted(session: Session, wanted: str) -> bool:
@@ -105,44 +117,3 @@ async def _answer(turn: Turn, asked: ApprovalAsked) -> Event:
     finally:
         timer.cancel()
         host.bus.forget(asked.seq)
-
-
-# -- how far a yes goes
-
-
-async def keep(session: Session, agent: str, asked: ApprovalAsked) -> bool:
-    """Have it allowed always. If that cannot be written, the yes was for once, and the person is told."""
-    host = session.host
-    grant = Grant(bound(agent, session.cwd, asked.digest), agent, session.cwd, asked.tool, asked.arguments, asked.at)
-    try:
-        await host.loop.run_in_executor(None, host.grants.add, host.journal.redaction.thing(grant))
-    except Exception as error:  # noqa: BLE001  a boundary: the call was allowed, whatever became of the rest
-        words = f"allowed once, and not always: {error}"
-        _log.error("%s", words)
-        session.emit(
-            ToolOutput(
-                session=session.id,
-                turn=asked.turn,
-                epoch=asked.epoch,
-                cause=asked.seq,
-                request=asked.cause,
-                channel="notice",
-                text=words,
-            )
-        )
-        return False
-    return True
-
-
-def allowed_in(events: Iterable[Event]) -> set[tuple[str, str]]:
-    """What was allowed for the rest of a session: agent, and digest of tool and arguments."""
-    agent, asked, found = "", dict[int, str](), set[tuple[str, str]]()
-    for event in events:
-        match event:
-            case SessionOpened() | SessionConfigured():
-                agent = event.agent or agent
-            case ApprovalAsked():
-                asked[event.seq] = event.digest
-            case ApprovalAnswered() if event.allow and event.extent == "session" and event.request in asked:
-                found.add((agent, asked[event.request]))
-    return found

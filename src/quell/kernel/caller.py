@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import FencedError, ToolError
 from ..events import ProcessEnded, ProcessSpawned, ToolOutput, ToolRequested
-from ..supervise import Process, Scope
+from ..supervise import Process, Scope, allow
 from .remembering import recall, remember
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ class Call:
         self.cwd = turn.session.cwd
         self.env: Mapping[str, str] = turn.session.agent.env
         self.scope = scope
+        self.network = turn.session.agent.network
         self.off_limits: Sequence[str] = turn.session.host.off_limits
         self.heard: Callable[[], None] = lambda: None
         self._turn = turn
@@ -45,8 +46,8 @@ class Call:
         """Start a command in the session's box and the agent's sandbox; FencedError once the turn is stopped (H18)."""
         turn, session, agent = self._turn, self._turn.session, self._turn.session.agent
         wishes.setdefault("cwd", self.cwd)
-        if self.env and wishes.get("env") is None:
-            wishes["env"] = {**os.environ, **self.env}
+        if wishes.get("env") is None:
+            wishes["env"] = {**allow(), **self.env}  # no key of ours is for a command
         whole = argv
         if agent.isolation != "none":
             self._pass_fence()

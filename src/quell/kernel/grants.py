@@ -43,6 +43,8 @@ class Grant(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     arguments: dict[str, Any]
     """As the log has them: secrets are masked. The digest is of those that were meant."""
     at: float
+    sandbox: str = ""
+    """In which it was asked for."""
 
 
 class Revoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,9 +54,9 @@ class Revoked(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     at: float
 
 
-def digest(tool: str, arguments: Mapping[str, object]) -> str:
-    """What an approval is bound to: the tool and all of its arguments."""
-    body = msgspec.json.encode([tool, arguments], order="deterministic")
+def digest(tool: str, arguments: Mapping[str, object], sandbox: str = "") -> str:
+    """What an approval is bound to: the tool and all of its arguments, and the sandbox, if there is one around it."""
+    body = msgspec.json.encode([tool, arguments, *([sandbox] if sandbox else [])], order="deterministic")
     return hashlib.sha256(body).hexdigest()
 
 
@@ -174,10 +176,11 @@ class Grants:
             found = msgspec.json.decode(line, type=Revoked)
         if isinstance(found, Revoked):
             there.pop(found.revoked, None)
-        elif found.digest != bound(found.agent, found.cwd, digest(found.tool, found.arguments)) and not _masked(line):
+            return
+        wanted = digest(found.tool, found.arguments, found.sandbox)
+        if found.digest != bound(found.agent, found.cwd, wanted) and not _masked(line):
             raise ValueError("it is not what was allowed")
-        else:
-            there[found.digest] = found
+        there[found.digest] = found
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -15,7 +15,6 @@ import msgspec
 from ..config import Agent, Settings, what_there_is
 from ..errors import (
     AdmissionClosedError,
-    NoSessionError,
     ScopeStoppedError,
     ToolError,
     UsageError,
@@ -23,26 +22,21 @@ from ..errors import (
 from ..events import (
     AdmissionClosed,
     AdmissionReopened,
-    SessionConfigured,
-    SessionDeleted,
     SessionForked,
     SessionOpened,
-    SessionRenamed,
     StopRequested,
-    TurnStarted,
 )
 from ..ports import Spawner, Store
 from ..supervise import Receipt, Scope
 from ..supervise.errand import Fact, see_to
 from ..supervise.request import plain
-from .approval import allowed_in
 from .archive import Archive
 from .asked import folder, is_place, is_text
 from .ends import receipt_of
 from .halting import total
 from .isolation import Sandbox, confined, makes_sense
-from .leftovers import Queue
 from .registry import provider
+from .resuming import from_log
 from .session import Session, configuration
 from .tail import Tail
 
@@ -170,7 +164,7 @@ class Host:
 
     async def open_session(self, agent: str, cwd: str | os.PathLike[str], title: str, model: str) -> Session:
         is_text("a title", title)
-        chosen, place = self._agent(agent, model), folder(cwd)
+        chosen, place = self.agent(agent, model), folder(cwd)
         await self.sandbox.check(chosen, place)
         session = self._begin(chosen, place, title, None, None, 0)
         return await self._handed_over(session)
@@ -183,7 +177,7 @@ class Host:
         if len(parent.children) >= limits.breadth:
             raise ToolError(f"a session has {limits.breadth} sub-agents at a time at most: wait for one of them")
         try:
-            chosen = confined(self._agent(agent, instead=parent.model), parent.agent)
+            chosen = confined(self.agent(agent, instead=parent.model), parent.agent)
         except UsageError as error:
             raise ToolError(str(error)) from None
         child = self._begin(chosen, parent.cwd, "", parent, scope, cause)
@@ -195,7 +189,7 @@ class Host:
         if not agent and not model:
             raise UsageError("name an agent, a model, or both")
         if agent:
-            return self._agent(agent, model or "", instead=session.model)
+            return self.agent(agent, model or "", instead=session.model)
         return self._with(session.agent, model or "")
 
     async def fork(self, session: Session, upto: int | None) -> Session:
@@ -255,7 +249,7 @@ class Host:
         """`begun` is there so that it is stopped once, also when this is begun again after an interrupt."""
         if not begun:
             session = await self.resume(id_)
-            self._agent(
+            self.agent(
                 session.agent.name, session.model
             )  # refused before anything is begun, where it could not come back
             await self.sandbox.check(session.agent, folder(session.cwd))
@@ -281,7 +275,7 @@ class Host:
             self._ground = self._above.scope("sessions")
         return self._ground
 
-    def _agent(self, name: str, model: str = "", instead: str = "") -> Agent:
+    def agent(self, name: str, model: str = "", instead: str = "") -> Agent:
         """By its name, with that model if one is named; with `instead` if it has none of its own."""
         is_text("the name of an agent", name)
         if name not in self.agents:
@@ -343,26 +337,7 @@ class Host:
         return session
 
     async def _load(self, id_: str) -> Session:
-        events = await self.journal.read(session=id_)
-        opened = next((one for one in events if isinstance(one, SessionOpened)), None)
-        if opened is None or any(isinstance(one, SessionDeleted) for one in events):
-            raise NoSessionError(f"there is no session {id_!r}")
-        last = next((one for one in reversed(events) if isinstance(one, SessionConfigured)), None)
-        agent = self._agent(last.agent, last.model) if last is not None else self._agent(opened.agent)
-        place = folder(opened.cwd)
-        await self.sandbox.check(agent, place)
-        session = Session(self, id_, agent, place, opened.title, None, None)
-        session.history = await self.archive.history(id_)
-        session.allowed = allowed_in(events)
-        queue, title, turns = Queue(), opened.title, 0
-        for event in events:
-            queue.apply(event)
-            title = event.title if isinstance(event, SessionRenamed) else title
-            turns = event.turn if isinstance(event, TurnStarted) else turns
-        waiting = [one for one in (queue.parked | queue.waiting).values() if one is not None]
-        parked = sorted(waiting, key=lambda one: one.seq)
-        session.depth = opened.depth
-        session.resumed(title, max(one.epoch for one in events), turns, parked)
+        session = await from_log(self, id_)
         self.admit()
         self.archive.exists(id_)
         if (live := self.live.get(id_)) is None:

@@ -165,6 +165,11 @@ def makes_sense(agent: Agent) -> None:
         raise UsageError(f"the agent {agent.name} is a harness, and there is no isolation for those yet")
 
 
+def around(agent: Agent) -> str:
+    """The sandbox in a word, or none: what is allowed in one is not allowed outside of it, nor with a network."""
+    return agent.isolation + ("" if agent.network else ", no network") if agent.isolation != "none" else ""
+
+
 def confined(agent: Agent, by: Agent) -> Agent:
     """A sub-agent is in its sandbox, and in the one of whoever asks for it. UsageError where it cannot be."""
     if by.isolation == "none":
@@ -207,7 +212,7 @@ def listeners() -> set[str]:
     """The sockets of daemons that somebody could connect to: those would do outside what is asked for inside."""
     try:
         with open(LISTENERS, encoding="utf-8", errors="surrogateescape") as lines:
-            named = [words[7].rstrip("\n") for one in lines if len(words := one.split(" ", 7)) == 8]
+            named = {words[7].rstrip("\n") for one in lines if len(words := one.split(None, 7)) == 8}
     except OSError:
         return set()
     return {os.path.realpath(one) for one in named if one.startswith("/") and os.path.exists(one)}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ..config import Agent
 from ..errors import NoSessionError, UsageError
@@ -33,7 +33,7 @@ from ..supervise import Process, Receipt, Scope
 from ..supervise.errand import Errand, Fact
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
-from .approval import keep
+from .answering import answer
 from .asked import is_text
 from .commands import Commands, Spawned
 from .ends import receipt_of
@@ -158,36 +158,7 @@ class Session:
         A yes is for once, or the same call is not asked again: in this session, or always, for this agent in this
         folder. An `always` that cannot be kept is for once, and a notice says so.
         """
-        if not isinstance(allow, bool):
-            raise UsageError(f"an approval is answered True or False, not {allow!r}")
-        if extent not in get_args(Extent):
-            raise UsageError(f"a yes goes as far as 'once', 'session' or 'always', not {extent!r}")
-        if extent != "once" and not allow:
-            raise UsageError("a no is for once: only a yes goes further")
-        is_text("a reason", reason)
-        asked = self.host.journal.requests.get(request)
-        if not isinstance(asked, ApprovalAsked) or asked.session != self.id:
-            raise UsageError(f"there is no open approval {request} in session {self.id}: it was answered or withdrawn")
-        answered = self.emit(
-            ApprovalAnswered(
-                session=self.id,
-                turn=asked.turn,
-                epoch=self.epoch,
-                source="user",
-                cause=request,
-                request=request,
-                allow=allow,
-                reason=reason,
-                extent=extent,
-            )
-        )
-        if answered.seq and extent == "session":
-            self.allowed.add((self.agent.name, asked.digest))
-        elif answered.seq and extent == "always":
-            agent = self.agent.name
-            self.keeping[request] = kept = self.host.see_to(lambda: keep(self, agent, asked))
-            kept.then(lambda: self.host.loop.call_soon(self.keeping.pop, request, None))  # who asks now finds it still
-        return answered
+        return answer(self, request, allow, reason, extent)
 
     def release(self, messages: Iterable[int] | None = None) -> list[int]:
         """Let the parked messages run, or those of these numbers, in their order, before any that came later."""

@@ -39,6 +39,7 @@ async def ask(tool: str, module: str, request: Mapping[str, Any], caller: Caller
         async with asyncio.timeout(seconds):
             process = await caller.spawn(
                 [sys.executable, "-I", "-S", "-c", BOOT, os.path.dirname(os.path.dirname(__file__)), module],
+                shown=(sys.prefix, sys.base_prefix, os.path.dirname(__file__)),
                 cwd=caller.cwd,
                 env=allow(),
                 stdin=PIPE,

@@ -1,7 +1,7 @@
 """The tool `fetch`: a public page or file of the web as text, fetched by a process that ends with the call.
 
-No agent has it unless its configuration names it. The process runs in the agent's own box: where that has no network,
-there is none.
+No agent has it unless its configuration names it, and one without a network is refused. The process runs in the
+agent's own sandbox, if it has one.
 """
 
 from __future__ import annotations
@@ -36,6 +36,8 @@ class Fetch:
         self._seconds = seconds
 
     async def call(self, arguments: Mapping[str, Any], caller: Caller) -> str:
+        if not caller.network:
+            raise ToolError("fetch: this agent has no network")
         page = taken("fetch", Page, arguments)
         request = {"url": page.url, "local": self._local}
         said = await apart.ask("fetch", "fetching", request, caller, self._seconds)
