@@ -8,7 +8,7 @@ import pytest
 from quell.config import ASSISTANT, Agent, Defaults, Limits, Provider, Settings
 from quell.configfile import load
 from quell.errors import UsageError
-from quell.secrecy import is_secret
+from quell.secrecy import is_secret, secrets_in
 
 KEY = "sk-canary-0123456789"
 
@@ -328,3 +328,14 @@ def _toml(plain: dict[str, object]) -> str:
 
 def _value(value: object) -> str:
     return msgspec.json.encode(value).decode()
+
+
+def test_a_secret_in_an_address_is_known_by_its_place() -> None:
+    """A password also as a header has it; what everybody may read of an address is no secret."""
+    environ = {
+        "DATABASE_URL": "postgres://me:correct%20horse@db.example.org/app?sslmode=verify-full",
+        "OPENAI_BASE_URL": "https://example.org/v1?api-version=2024-06-01&Api-Key=battery-staple",
+        "HALF": "http://[::1",
+        "HOMEPAGE": "https://me@example.org/token/of-nobody#password",
+    }
+    assert secrets_in(environ) == ("correct horse", "correct%20horse", "bWU6Y29ycmVjdCBob3JzZQ==", "battery-staple")

@@ -49,8 +49,8 @@ RUNS = {
     "telling": ("openai", "--agent", "keeper", "--json"),
     "asking": ("openai", "--agent", "careful", "--yes"),
     "refused": ("messages",),
-    "broken": ("chat", "--timeout", "4"),
-    "alone": ("gone", "--timeout", "4", "--json"),
+    "broken": ("chat",),
+    "alone": ("gone", "--json"),
 }
 
 
@@ -71,7 +71,7 @@ class Place:
     """A home of its own, and what the server of the models says there."""
 
     def __init__(self, folder: Path, server: ModelServer) -> None:
-        self.server, self.canaries = server, Canaries()
+        self.server, self.canaries, self.broken = server, Canaries(), 0
         self.state, self.cwd, self.config = folder / "state", folder / "cwd", folder / "config/quell/config.toml"
         self.config.parent.mkdir(parents=True)
         address = server.root.removeprefix("http://")
@@ -88,18 +88,17 @@ class Place:
             "OPENAI_BASE_URL": f"http://me:{self.canaries['password']}@{address}/v1?key={self.canaries['query']}",
             "OPENAI_LOG": "debug",
             "ANTHROPIC_LOG": "debug",
-            "PYTHONASYNCIODEBUG": "1",
-            "PYTHONWARNINGS": "always",
         }
 
     def run(self, words: Sequence[str]) -> Running:
         model, *flags = words
+        loud = {"PYTHONASYNCIODEBUG": "1", "PYTHONWARNINGS": "always"} if model == "openai" else {}
         running = Running(
             [str(QUELL), "run", "-", "--model", f"{model}:it", "--cwd", str(self.cwd), *flags],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env={"PATH": os.environ["PATH"], **self.environ},
+            env={"PATH": os.environ["PATH"], **self.environ, **loud},
         )
         assert running.stdin is not None
         running.stdin.write(f"{NEAR} {self.canaries['env']} {FAR}".encode())
@@ -114,8 +113,8 @@ class Place:
         if request.path == "/v1/messages":
             return Fails(401, message=sent)
         if key.startswith("Bearer"):
-            broken = len(self.server.requests) % 2
-            return Fails(503, message=sent) if broken else Says(f"So {sent}") + Fails(500, message=sent)
+            self.broken += 1
+            return Says(f"So {sent}") + Fails(500, message=sent) if self.broken == 1 else Fails(403, message=sent)
         if "You sent" in body or '"role": "tool"' in body:
             return Says(f"You sent {sent}")
         command = f"echo {NEAR} $GITHUB_TOKEN {FAR} {self.canaries['env']}; printenv; ls {self.canaries['query']}"

@@ -58,6 +58,7 @@ class Tmux:
             **(variables or {}),
         }
         self._client: subprocess.Popen[bytes] | None = None
+        self._interrupted = 0.0
         with contextlib.ExitStack() as stack:  # whatever fails, nothing of it stays
             self._held = stack.enter_context(oracle.Held())
             place = stack.enter_context(tempfile.TemporaryDirectory(prefix="quell-tmux-"))
@@ -69,7 +70,6 @@ class Tmux:
             begin = ["set-option", "-g", "history-limit", "20000", ";", "new-session", "-d", SHELL]
             assert self._tmux(*begin).wait(BOUND) == 0
             self._attach()
-            self.tell("refresh-client -f no-output")
             self.resize(columns, rows)
             self._pane = self.ask("#{pane_id}")
             self.shell = int(self.ask("#{pane_pid}"))
@@ -99,7 +99,8 @@ class Tmux:
             self._client = self._tmux("-C", "attach-session")
             try:
                 self._answer(1.0)
-                self.tell("display-message -p here", 1.0)
+                for _ in range(5):
+                    self.tell("refresh-client -f no-output", 1.0)
                 return
             except TimeoutError:
                 self._let_go_of_client()
@@ -158,7 +159,10 @@ class Tmux:
         self.tell(f"send-keys -l -- {shlex.quote(text)}")
 
     def key(self, *names: str) -> None:
-        """As tmux calls them: Enter, C-c, M-Enter, Up, Tab."""
+        """As tmux calls them: Enter, C-c, M-Enter, Up, Tab. Nobody presses Ctrl+C twice within 50 ms."""
+        if "C-c" in names:
+            time.sleep(max(0.0, self._interrupted + 0.1 - time.monotonic()))
+            self._interrupted = time.monotonic()
         self.tell(f"send-keys {' '.join(names)}")
 
     def line(self, text: str) -> None:
@@ -209,7 +213,7 @@ class Tmux:
             if found := re.search(pattern, shown, re.MULTILINE):
                 return found
             if time.monotonic() > deadline:
-                raise NotShown(f"{pattern!r} was not shown within {bound} s; the screen is\n{shown}")
+                raise NotShown(f"{pattern!r} was not shown within {bound} s; the screen is\n{shown[-4000:]}")
             time.sleep(0.01)
 
     def expect_not(self, pattern: str, bound: float = BOUND) -> None:

@@ -563,3 +563,31 @@ def test_a_stop_need_not_wait_for_a_disk_that_hangs(stage: Stage, monkeypatch: p
     finally:
         free.set()
     assert not stage.of(ToolStarted) and len(stage.of(ToolRefused)) == 1
+
+
+def test_a_sub_agent_is_no_way_round_the_rules_of_whoever_asks_for_it(stage: Stage) -> None:
+    """What its own agent may do without asking is asked, unless those above it may too; a yes is the sub-agent's."""
+    stage.agents = [
+        stage.agent(approval={"agent": "allow"}),
+        stage.agent("middle", approval={"*": "allow"}),
+        stage.agent("below", approval={"note": "allow"}),
+        stage.agent("free", approval={"*": "allow"}),
+    ]
+
+    async def main(rt: Runtime) -> None:
+        for top, expected in ("actor", 1), ("free", 0):
+            stage.model.will(
+                [call("agent", agent="middle", text="go")],
+                [call("agent", agent="below", text="go")],
+                [call("note", name=top)],
+            )
+            session = await stage.open(rt, top)
+            sent = session.send("go")
+            if expected:
+                asked = await live(rt, ApprovalAsked)
+                assert not stage.outside(top).exists()
+                (await rt.resume(asked.session)).approve(asked.seq, True)
+            await sent
+            assert stage.outside(top).exists() and len(stage.of(ApprovalAsked)) == 1
+
+    stage.play(main)

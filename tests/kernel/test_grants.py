@@ -41,6 +41,7 @@ def test_what_is_bound_is_agent_folder_tool_and_every_argument() -> None:
     assert plain == digest("note", {"b": [1, {"d": 3, "c": 2}], "a": 1})
     others = [("x", "/cwd", plain), ("a", "/cwd/x", plain), ("a", "/cwd", digest("not", {"a": 1}))]
     others += [("a", "/cwd", digest("note", {"a": one})) for one in (1, "1", None, True, [1], 1.5)]
+    others += [("a", "/cwd", digest("note", {"a": 1, "b": [1, {"c": 2, "d": 3}]}, "bwrap"))]
     assert len({bound(*one) for one in (*others, ("a", "/cwd", plain))}) == len(others) + 1
 
 

@@ -16,10 +16,10 @@ import pytest
 
 import quell
 from quell.errors import UsageError
-from quell.events import ProcessSpawned, SessionOpened, ToolEnded
+from quell.events import ApprovalAsked, Extent, ProcessSpawned, SessionOpened, ToolEnded
 from quell.kernel import isolation
 from quell.kernel.runtime import Ports, Runtime
-from quell.ports import PluginContext
+from quell.ports import PluginContext, Text
 from quell.runtime import installed
 from quell.stores.sqlite import SqliteStore
 from quell.supervise import contain
@@ -214,7 +214,8 @@ def test_a_folder_that_no_sandbox_can_let_write_is_refused(stage: Stage, home: P
     stage.agents.append(stage.agent("offline", network=False))
 
     async def main(rt: Runtime) -> None:
-        refused = {"/": "the system's", str(home): "a home", str(home.parent): "a home", str(stage.state): "own"}
+        refused = dict.fromkeys(("/", "/tmp", "/dev/shm"), "the system's")
+        refused |= {str(home): "a home", str(home.parent): "a home", str(stage.state): "own"}
         for folder, why in refused.items():
             with pytest.raises(UsageError, match=f"cannot be written in a sandbox: it is .*{why}"):
                 await rt.open("actor", folder)
@@ -244,6 +245,88 @@ def test_a_sub_agent_is_in_the_sandbox_of_whoever_asks_for_it(stage: Stage) -> N
     assert stage.outside("inside").exists() and not outside.exists()
     (spawned,), (_, below) = stage.of(ProcessSpawned), stage.of(SessionOpened)
     assert (spawned.isolation, spawned.session, below.agent) == ("bwrap", below.session, "free")
+
+
+def test_no_socket_of_a_daemon_and_no_link_leads_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H16: a file system that is read-only keeps nobody from connecting, and a link may be turned round."""
+    boxed(stage)
+    monkeypatch.setattr(isolation, "PRIVATE", ("/run",))  # what is outside is in /tmp here
+    outside, inside, stage.cwd = stage.folder / "outside", stage.cwd / "own.sock", stage.cwd / "sub"
+    outside.mkdir()
+    stage.cwd.mkdir()
+    names = [str(outside / "a daemon.sock"), str(inside)]
+    ask = "import socket, sys; socket.socket(socket.AF_UNIX).connect(sys.argv[1])"
+
+    async def main(rt: Runtime) -> None:
+        session = await rt.open("actor", stage.cwd.parent)
+        said = [await result(session, stage, shell(f"{sys.executable} -c '{ask}' '{one}'")) for one in names]
+        assert "ConnectionRefusedError" in said[0] and said[1] == "[no output]"
+        below = await stage.open(rt)
+        stage.cwd.rmdir()
+        stage.cwd.symlink_to(outside)
+        assert "a link leads elsewhere" in await result(below, stage, shell("touch x"))
+
+    with socket.socket(socket.AF_UNIX) as one, socket.socket(socket.AF_UNIX) as other:
+        for each, name in zip((one, other), names, strict=True):
+            each.bind(name)
+            each.listen()
+        stage.play(main)
+    assert [each.name for each in outside.iterdir()] == ["a daemon.sock"]
+
+
+def test_what_is_allowed_in_a_sandbox_is_asked_outside_of_it(stage: Stage) -> None:
+    """H16: a person who says yes to a command in a sandbox has said yes to nothing else."""
+    line = shell("touch here")
+
+    async def asked(session: quell.Session, extent: Extent) -> bool:
+        stage.model.will(line)
+        found = False
+        async for event in session.send("go"):
+            if isinstance(event, ApprovalAsked):
+                found = True
+                session.approve(event.seq, True, extent=extent)
+        return found
+
+    async def first(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        names.append(session.id)
+        assert await asked(session, "session") and await asked(await stage.open(rt), "always")
+        assert not await asked(session, "once") and not await asked(await stage.open(rt), "once")
+
+    async def later(rt: Runtime) -> None:
+        assert await asked(await rt.resume(names[0]), "once") and await asked(await stage.open(rt), "once")
+
+    names: list[str] = []
+    for wishes in ({"network": False}, {}, {"isolation": "none"}):
+        stage.agents = [stage.agent(approval={}, **({"isolation": "bwrap"} | wishes))]
+        stage.play(later if names else first)
+
+
+def test_a_sub_agent_that_is_resumed_is_still_in_the_sandbox_of_whoever_asked_for_it(stage: Stage) -> None:
+    """H16: and so is a fork of it, until a person chooses who answers."""
+    boxed(stage)
+    stage.agents.append(stage.agent("free"))
+    outside = stage.folder / "outside"
+    stage.model.will([call("agent", agent="free", text="go")], [Text("here")])
+
+    async def first(rt: Runtime) -> None:
+        await (await stage.open(rt)).send("go")
+        (below,) = [one.id for one in await rt.sessions() if one.parent]
+        names.extend([below, (await (await rt.resume(below)).fork()).id])
+
+    async def second(rt: Runtime) -> None:
+        for name in names:
+            await result(await rt.resume(name), stage, shell(f"touch {outside}"))
+            assert not outside.exists()
+        session = await rt.resume(names[0])
+        await session.use("free")
+        await session.close()
+        await result(await rt.resume(names[0]), stage, shell(f"touch {outside}"))
+        assert outside.exists()
+
+    names: list[str] = []
+    stage.play(first)
+    stage.play(second)
 
 
 def test_the_more_specific_place_wins_by_whatever_name(tmp_path: Path, home: Path) -> None:

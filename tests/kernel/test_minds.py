@@ -23,9 +23,11 @@ from quell.events import (
     PluginError,
     SessionCompacted,
     SessionConfigured,
+    ToolRequested,
     Usage,
 )
 from quell.images import LARGEST, checked, load
+from quell.kernel import mind
 from quell.kernel.compaction import FULL, PIECE, SUMMARISE, SUMMARY_MOST, told
 from quell.kernel.history import SUMMARY, size_of
 from quell.kernel.redaction import Redaction
@@ -304,6 +306,31 @@ def test_a_model_that_says_what_is_wrong_is_heard_and_not_blamed(stage: Stage) -
     stage.play(main)
     assert [one.error for one in stage.of(ModelFailed)] == [sentence] * 5 + ["ModelError"]
     assert not stage.of(PluginError)
+
+
+def test_an_answer_that_is_too_long_or_wants_too_much_ends_with_a_sentence(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mind, "MOST", 100)
+    monkeypatch.setattr(mind, "CALLS", 3)
+
+    async def endless(_: Ask) -> AsyncIterator[Chunk]:
+        while True:
+            yield Text("word ")
+
+    many, long = [call("note", name="x")] * 4, [call("note", name="x" * 100)]
+    stage.model.will(endless, many, long, [Text("x" * 90), Anew("again"), Text("x" * 90)])
+
+    async def main(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        reasons = [(await session.send("go")).reason for _ in range(3)]
+        assert [words.partition(":")[0] for words in reasons] == [
+            f"the answer has more than {most}" for most in ("100 characters", "3 calls", "100 characters")
+        ]
+        assert (await session.send("go")).end == "completed"
+
+    stage.play(main)
+    assert len(stage.of(ModelFailed)) == 3 and not stage.of(PluginError) and not stage.of(ToolRequested)
 
 
 def test_a_factory_that_says_what_is_wrong_is_heard_too(stage: Stage) -> None:

@@ -12,6 +12,7 @@ import quell
 from quell.config import Agent
 from quell.errors import ContextFullError, ModelError
 from quell.events import Image, ModelAnswered, ToolCall, ToolEnded, Usage
+from quell.models import sse
 from quell.models.endpoint import endpoint_of
 from quell.models.patience import Patience
 from quell.models.providers import plugin_for
@@ -203,6 +204,15 @@ def test_each_failure_is_one_sentence(api: str, reply: Reply, words: str) -> Non
             chunks(api, server)
         assert len(server.requests) == 1
     assert "\n" not in str(told.value) and not isinstance(told.value, ContextFullError)
+
+
+@pytest.mark.parametrize("reply", [Says("word " * 300), Fails(400, message="x" * 3000), Fails(503, message="x" * 3000)])
+def test_an_answer_without_an_end_is_not_read_to_it(api: str, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MOST", 2000)
+    with ModelServer(reply) as server:
+        with pytest.raises(ModelError, match="it has more than"):
+            chunks(api, server)
+        assert nobody(server) and len(server.requests) == 1
 
 
 @pytest.mark.parametrize("reply", [Fails("context"), Fails(413), Says("One") + Fails("context")])

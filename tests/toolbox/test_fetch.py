@@ -269,6 +269,15 @@ def test_a_stop_closes_the_connection_at_once_and_so_does_the_end_of_its_time(tm
     in_session(tmp_path, body)
 
 
+def test_an_agent_without_a_network_is_refused(tmp_path: Path) -> None:
+    async def main(session: Session) -> None:
+        session.network = False
+        with pytest.raises(ToolError, match="this agent has no network"):
+            await session.call(Fetch(), {"url": "https://example.com"})
+
+    in_session(tmp_path, main)
+
+
 def test_no_agent_that_comes_with_quell_has_it() -> None:
     tools: list[Fetch] = []
 

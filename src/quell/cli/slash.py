@@ -83,7 +83,8 @@ class Slash:
                 raise UsageError(f"a message is named by its number, not {wrong[0]}")
             act = session.release if words[0] == "release" else session.discard
             done = act([int(one) for one in words[1:]] or None)
-            self._tell(f"{words[0]}d {len(done)}" if done else "nothing is parked", "dim")
+            what = "released" if words[0] == "release" else "discarded"
+            self._tell(f"{what} {len(done)}" if done else "nothing is parked", "dim")
         elif words:
             raise UsageError(f"/queue takes release or discard, not {words[0]}")
         else:

@@ -283,7 +283,7 @@ class Talk:
         width = self._display.out.width
         lines = rows(self._above.open, width) if self._above.open else []
         waiting = list(self._session.waiting)
-        lines += [one_line(f"  waits: {one.text}", width - 1) for one in waiting[:WAITING]]
+        lines += [f"  {one_line(f'waits: {one.text}', width - 3)}" for one in waiting[:WAITING]]
         if len(waiting) > WAITING:
             lines.append(f"  and {len(waiting) - WAITING} more")
         if choices := self._questions.choices:

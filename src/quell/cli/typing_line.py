@@ -135,13 +135,12 @@ class Remembered(History):
         self._write(json.dumps(self._redact(string)) + "\n", os.O_APPEND)  # in ASCII: any character can be written
 
     def _opened(self, how: int) -> int:
-        fd = os.open(self._path, how | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
-        os.fchmod(fd, 0o600)
-        return fd
+        return os.open(self._path, how | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
 
     def _write(self, text: str, how: int) -> None:
         try:
-            with open(self._opened(os.O_WRONLY | how), "w", encoding="utf-8") as file:
+            with open(self._opened(os.O_WRONLY | os.O_CREAT | how), "w", encoding="utf-8") as file:
+                os.fchmod(file.fileno(), 0o600)
                 file.write(text)
         except OSError:
             return  # a history that cannot be kept holds nobody up

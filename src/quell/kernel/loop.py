@@ -100,14 +100,14 @@ async def call_tool(turn: Turn, call: ToolCall, cause: int) -> None:
     request = turn.emit(
         ToolRequested, cause=cause, source="model", tool=call.tool, call=call.id, arguments=call.arguments
     )
-    # As it is in the log, and nobody else's: what was shown and approved cannot be changed any more.
-    own = msgspec.json.decode(msgspec.json.encode(request.arguments))
     plugins, owner, begun = turn.session.host.plugins, "", False
 
     def refuse(reason: str) -> None:
         turn.emit(ToolRefused, request=request.seq, cause=request.seq, reason=reason)
 
     try:
+        # As it is in the log, and nobody else's: what was shown and approved cannot be changed any more.
+        own = msgspec.json.decode(msgspec.json.encode(request.arguments))
         turn.pass_fence()
         if call.tool not in turn.session.agent.tools:
             return refuse(
@@ -128,7 +128,7 @@ async def call_tool(turn: Turn, call: ToolCall, cause: int) -> None:
         result, words = "", str(error)  # its own, from inside: what it did before that has happened
     except QuellError as error:  # said in a sentence: ToolError, or a tool that went with its plugin
         result, words = "", str(error) or said(error)
-    except Exception as error:  # noqa: BLE001  a boundary: whatever a tool raises, its request gets an end (H35)
+    except (Exception, SystemExit) as error:  # noqa: BLE001  a boundary: whatever raises, the call gets its end (H35)
         result, words = "", said(error)
         plugins.failed(owner, f"tool {call.tool}", error)
     else:

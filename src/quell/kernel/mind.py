@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ..errors import ContextFullError, FencedError, QuellError, StoreError
+import msgspec
+
+from ..errors import ContextFullError, FencedError, ModelError, QuellError, StoreError
 from ..events import (
     MessageDelta,
     ModelAnswered,
@@ -29,6 +31,10 @@ from .subscription import said
 if TYPE_CHECKING:
     from .turn import Turn
 
+MOST = 10_000_000
+"""Characters of an answer, with the arguments of its calls: a model that never ends must not fill the memory."""
+CALLS = 256
+"""Calls of one answer, which begin all at once."""
 RECALLED = 5
 """Memories that a turn begins with, at most."""
 
@@ -165,6 +171,7 @@ class Heard:
         self.calls: list[ToolCall] = []
         self.usage = Usage()
         self.kept: dict[str, Any] = {}
+        self._size = 0
         self._turn = turn
         self._request = request.seq
         self._speak = speak
@@ -173,6 +180,7 @@ class Heard:
         match chunk:
             case Text():
                 self.text.append(str(chunk.text))
+                self._count(len(self.text[-1]))
                 if self._speak:
                     answer = self._turn.started.seq
                     self._turn.emit(MessageDelta, request=answer, cause=self._request, source="model", text=chunk.text)
@@ -186,13 +194,21 @@ class Heard:
                 self.text.clear()
                 self.calls.clear()
                 self.kept.clear()
+                self._size = 0
                 self.notice(chunk.text)
             case Keep():
                 self.kept[chunk.kind] = plain(chunk.data)
             case ToolCall():
                 self.calls.append(tidy(chunk))
+                self._count(len(msgspec.json.encode(self.calls[-1].arguments)))
             case Usage():
                 self.usage += chunk
+
+    def _count(self, more: int) -> None:
+        self._size += more
+        if self._size > MOST or len(self.calls) > CALLS:
+            most = f"{MOST} characters" if self._size > MOST else f"{CALLS} calls"
+            raise ModelError(f"the answer has more than {most}: it is not read to its end")
 
     def notice(self, words: str) -> None:
         self._show(words, "notice")

@@ -1,4 +1,5 @@
-"""One HTTP client for one request. When it is left, by whatever way, the server sees the connection closed.
+"""One HTTP client for one request. When it is left, by whatever way, the server sees the connection closed. No answer,
+be it an error, is read without an end.
 
 What is connected is known before anybody uses it: a cancel in the middle of a TLS handshake leaves no socket behind.
 """
@@ -6,8 +7,10 @@ What is connected is known before anybody uses it: a cancel in the middle of a T
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
+
+from . import sse
 
 if TYPE_CHECKING:
     import ssl
@@ -32,11 +35,31 @@ async def line(verify: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient]:
     async def watch(request: httpx2.Request) -> None:
         request.extensions = {**request.extensions, "trace": seen}
 
+    class Bounded(httpx2.AsyncByteStream):
+        def __init__(self, stream: Any) -> None:
+            self._stream = stream
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = sse.MOST
+            async with aclosing(aiter(self._stream)) as parts:
+                async for part in parts:
+                    left -= len(part)
+                    if left < 0:
+                        raise sse.Garbled(sse.TOO_LONG)
+                    yield part
+
+        async def aclose(self) -> None:
+            await self._stream.aclose()
+
+    async def bound(response: httpx2.Response) -> None:
+        if not response.headers.get("content-type", "").startswith("text/event-stream"):  # who reads those counts
+            response.stream = Bounded(response.stream)
+
     client = httpx2.AsyncClient(
         verify=verify,
         timeout=httpx2.Timeout(SILENT, connect=CONNECT),
         follow_redirects=False,  # a key goes nowhere but where it was meant for
-        event_hooks={"request": [watch]},
+        event_hooks={"request": [watch], "response": [bound]},
     )
     try:
         yield client

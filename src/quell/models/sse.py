@@ -7,6 +7,10 @@ from collections.abc import AsyncIterator, Iterator
 LONGEST = 64 * 1024 * 1024
 """Bytes of one event. A stream that never ends a line must not fill the memory."""
 
+MOST = 256 * 1024 * 1024
+"""Bytes of one answer: none is so long, and one that never ends must not either."""
+TOO_LONG = f"it has more than {MOST // 1024 // 1024} MB"
+
 
 class Garbled(Exception):
     """What came is no event stream."""
@@ -14,8 +18,11 @@ class Garbled(Exception):
 
 async def read(parts: AsyncIterator[bytes]) -> AsyncIterator[str]:
     """The data of each event; names, ids and comments are left out, because all that we need is in the data."""
-    rest, events = bytearray(), _Events()
+    rest, events, left = bytearray(), _Events(), MOST
     async for part in parts:
+        left -= len(part)
+        if left < 0:
+            raise Garbled(TOO_LONG)
         searched = len(rest)
         rest += part
         if len(rest) + events.size > LONGEST:

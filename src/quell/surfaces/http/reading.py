@@ -203,7 +203,7 @@ class Reading:
 
 
 def granted(grant: Grant) -> Granted:
-    return Granted(grant.digest, grant.agent, grant.cwd, grant.tool, grant.arguments, grant.at)
+    return Granted(grant.digest, grant.agent, grant.cwd, grant.tool, grant.arguments, grant.at, grant.sandbox)
 
 
 def view(agent: Agent) -> AgentView:

@@ -146,6 +146,8 @@ class Granted(msgspec.Struct, frozen=True):
     tool: str
     arguments: dict[str, Any]
     at: float
+    sandbox: str = ""
+    """In which it was asked for; empty where there was none."""
 
 
 class Grants(msgspec.Struct, frozen=True):
