@@ -6,6 +6,7 @@ HOLD keeps it open, and a list without it ends as when the server is killed.
 
 import json
 import os
+import signal
 import socketserver
 import tempfile
 import threading
@@ -183,11 +184,13 @@ def heard(*words: str) -> tuple[int, str, str]:
     """The exit code of a command and what it says, run in this process: a start costs more than all that it does."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         kept = {1: os.dup(1), 2: os.dup(2)}
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])  # some hold signals back to the end of their process
         try:
             os.dup2(out.fileno(), 1)
             os.dup2(err.fileno(), 2)
             code = main(words)
         finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
             for fd, copy in kept.items():
                 os.dup2(copy, fd)
                 os.close(copy)
