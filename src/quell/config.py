@@ -115,7 +115,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     base_url: str = ""
     """Empty is that of the kind."""
     key_env: str = ""
-    """The variable that holds the key; empty is that of the kind."""
+    """The variable that holds the key; empty is that of the kind, which goes to no address of your own."""
     api: Literal["", "responses", "chat"] = ""
     """Of the kind openai: empty is `responses` for OpenAI itself and `chat` for any other address."""
     price_input: Amount = 0.0

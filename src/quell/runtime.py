@@ -15,7 +15,7 @@ from typing import Any
 
 from .config import Agent, Settings
 from .kernel.discovery import Found, enabled_in
-from .kernel.runtime import Ports
+from .kernel.footing import Ports
 from .kernel.runtime import Runtime as Kernel
 from .ports import Model, Plugin, PluginContext, Tool
 from .stores.sqlite import SqliteStore

@@ -171,7 +171,9 @@ class Tmux:
 
     def paste(self, text: str) -> None:
         """As a terminal does it: marked as pasted where the program asked for that."""
-        self.tell(f"set-buffer -- {shlex.quote(text)}")
+        file = self._socket.with_name("pasted")
+        file.write_bytes(text.encode(errors="surrogateescape"))
+        self.tell(f"load-buffer {shlex.quote(str(file))}")
         self.tell("paste-buffer -p -r")
 
     def resize(self, columns: int, rows: int = 40) -> None:

@@ -12,7 +12,8 @@ from typing import Any, TypeVar
 import quell
 from quell.config import Policy
 from quell.events import Event, StopReceipt, StopRequested, ToolCall, decode
-from quell.kernel.runtime import LOG, Ports, Runtime
+from quell.kernel.footing import Ports
+from quell.kernel.runtime import LOG, Runtime
 from quell.ports import Ask, Caller, Chunk, Plugin, PluginContext, Row, Store, Text, ToolSpec
 from quell.runtime import installed
 from quell.stores.sqlite import SqliteStore, read_rows

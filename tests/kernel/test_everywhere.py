@@ -20,9 +20,10 @@ import quell
 from quell.errors import ContextFullError
 from quell.events import ApprovalAsked, Image, PluginEvent
 from quell.kernel.discovery import Found
+from quell.kernel.footing import Ports
 from quell.kernel.journal import Journal
 from quell.kernel.plugins import Plugins
-from quell.kernel.runtime import LOG, Ports
+from quell.kernel.runtime import LOG
 from quell.kernel.runtime import Runtime as Kernel
 from quell.kernel.sent import Sent
 from quell.ports import Ask, Caller, Chunk, PluginContext, Text, ToolSpec

@@ -18,7 +18,8 @@ import quell
 from quell.errors import UsageError
 from quell.events import ApprovalAsked, Extent, ProcessSpawned, SessionOpened, ToolEnded
 from quell.kernel import isolation
-from quell.kernel.runtime import Ports, Runtime
+from quell.kernel.footing import Ports
+from quell.kernel.runtime import Runtime
 from quell.ports import PluginContext, Text
 from quell.runtime import installed
 from quell.stores.sqlite import SqliteStore

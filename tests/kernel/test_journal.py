@@ -283,7 +283,7 @@ class Noted:
 
 def test_events_are_numbered_recorded_and_published_in_one_order(stage: Stage) -> None:
     from quell.events import MessageDelta, MessageUser
-    from quell.kernel.runtime import WallClock
+    from quell.kernel.footing import WallClock
 
     async def main() -> None:
         store = Noted()
@@ -318,7 +318,7 @@ def test_events_are_numbered_recorded_and_published_in_one_order(stage: Stage) -
 def test_an_end_that_cannot_be_written_does_not_count_as_one(stage: Stage) -> None:
     """H35: the request is still open, and gets an end that can."""
     from quell.events import ToolEnded, ToolRequested
-    from quell.kernel.runtime import WallClock
+    from quell.kernel.footing import WallClock
 
     async def main() -> None:
         journal = Journal(Noted(), WallClock(), lambda _: None, lambda _: None)  # type: ignore[arg-type]

@@ -34,7 +34,7 @@ def openai(**wishes: str) -> Provider:
         (openai(), {}, "OpenAI needs a key: set OPENAI_API_KEY to yours"),
         (Provider(name="it", kind="anthropic"), {"OPENAI_API_KEY": "sk-1234"}, "set ANTHROPIC_API_KEY"),
         (openai(key_env="MINE"), {"OPENAI_API_KEY": "sk-1234"}, "MINE is not set"),
-        (openai(base_url="https://openrouter.ai/api/v1"), {}, "key_env of the provider it"),
+        (openai(base_url="https://openrouter.ai/api/v1"), KEYS, "key_env of the provider it"),
         (openai(base_url="http://localhost:1/v1", key_env="MINE"), {}, "MINE is not set"),
         (openai(), {"OPENAI_API_KEY": "sk-a\nb"}, "no key: there are characters"),
         (openai(), {"OPENAI_API_KEY": "sk-ключ"}, "no key: there are characters"),
@@ -54,13 +54,15 @@ def test_what_is_missing_is_named(provider: Provider, environ: dict[str, str], w
         (Provider(name="it", kind="anthropic"), {}, "sk-ant-1234"),
         (openai(key_env="MINE"), {}, "sk-mine-1234"),
         (openai(base_url="http://localhost:11434/v1"), {}, ""),
+        (openai(base_url="https://example.com/v1?key=its-own"), {}, ""),
+        (openai(base_url="https://eu.api.openai.com/v1"), {}, "sk-openai-1234"),
         (openai(base_url="http://192.168.0.7:8000/v1"), {}, ""),
         (openai(base_url="http://[::1]:8000/v1", key_env="MINE"), {}, "sk-mine-1234"),
         (openai(), {"OPENAI_BASE_URL": "http://localhost:8000/v1"}, "sk-openai-1234"),
     ],
 )
 def test_a_key_goes_only_where_it_belongs(provider: Provider, environ: dict[str, str], key: str) -> None:
-    """What is served on this machine is not sent the key of somebody else."""
+    """Who is not OpenAI is not sent the key for it, here or anywhere."""
     assert endpoint_of(provider, KEYS | environ).key == key
 
 
@@ -72,7 +74,7 @@ def test_a_password_in_an_address_becomes_a_header_and_is_never_shown() -> None:
     assert (found.url, found.query) == ("https://example.com/v1", {"key": "hidden-1234"})
     assert found.masked("for hidden-1234") == "for ***"
     assert endpoint_of(openai(), {"OPENAI_BASE_URL": "https://eu.api.openai.com/v1", **KEYS}).own
-    assert not endpoint_of(openai(base_url="https://api.openai.com.evil.example/v1"), KEYS).own
+    assert not endpoint_of(openai(base_url="https://api.openai.com.evil.example/v1", key_env="MINE"), KEYS).own
 
 
 def test_what_is_local_is_known_by_its_name() -> None:

@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from quell.events import Event, MessageUser, ToolEnded, ToolStarted, TurnEnded
+from quell.kernel import session as sessions
+from quell.kernel import turn as turns
 from quell.kernel.caller import Call
 from quell.kernel.halting import Halt
 from quell.kernel.host import Host
@@ -43,11 +45,13 @@ def stops_without_an_epoch(patch: pytest.MonkeyPatch) -> None:
 
 
 def queue_fires_after_a_stop(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Session, "park", lambda self, asked, reason: None)
+    for user in (sessions, turns):
+        patch.setattr(user, "park", lambda session, asked, reason: None)
 
 
 def queue_is_dropped_by_a_stop(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Session, "park", lambda self, asked, reason: self.waiting.clear())
+    for user in (sessions, turns):
+        patch.setattr(user, "park", lambda session, asked, reason: session.waiting.clear())
 
 
 def tool_that_raises_has_no_end(patch: pytest.MonkeyPatch) -> None:

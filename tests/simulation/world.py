@@ -11,7 +11,8 @@ from typing import Any
 from quell.config import Agent, Limits, Settings
 from quell.errors import SpawnError
 from quell.kernel.discovery import Found
-from quell.kernel.runtime import Ports, Runtime
+from quell.kernel.footing import Ports
+from quell.kernel.runtime import Runtime
 from quell.kernel.session import Session
 from quell.ports import Plugin
 from quell.supervise import Ladder, Process, Scope, Supervisor

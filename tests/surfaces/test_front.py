@@ -15,7 +15,7 @@ import pytest
 
 import quell
 from quell.errors import QuellError, ScopeStoppedError
-from quell.kernel.runtime import Ports
+from quell.kernel.footing import Ports
 from quell.kernel.runtime import Runtime as Kernel
 from quell.runtime import installed
 from quell.stores.sqlite import SqliteStore

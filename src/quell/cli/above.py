@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from prompt_toolkit.utils import get_cwidth
+
 from .outlet import Outlet, Said
-from .typing_line import rows
 
 if TYPE_CHECKING:
     from prompt_toolkit.application import Application
@@ -21,6 +23,10 @@ PACE = 0.03
 """Seconds between two pieces: each takes the prompt away and draws it again."""
 TALLEST = 8
 """Rows of what is being said that stand over the prompt, at most; what is more goes up before it has its end."""
+
+_TAB = 8
+_TOKENS = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
+_RESET = "\x1b[0m"
 
 
 class Above(Outlet):
@@ -104,6 +110,25 @@ class Spoken(Said):
 
     def _painted(self, style: str, text: str) -> str:
         return "\n".join(super(Spoken, self)._painted(style, one) for one in text.split("\n"))
+
+
+def rows(text: str, width: int) -> list[str]:
+    """A coloured line, broken where the terminal would do it; each row has its colours in itself."""
+    found, column, style = [""], 0, ""
+    for token in _TOKENS.findall(text):
+        if token[0] == "\x1b":
+            style = "" if token == _RESET else token
+            found[-1] += token
+            continue
+        shown = " " * (min(width, column + _TAB - column % _TAB) - column) if token == "\t" else token
+        wide = get_cwidth(shown)
+        if column + wide > width:
+            found[-1] += _RESET if style else ""
+            found.append(style)
+            column = 0
+        found[-1] += shown
+        column += wide
+    return found
 
 
 def _write(text: str) -> None:

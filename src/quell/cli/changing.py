@@ -40,7 +40,8 @@ def delete(known: list[places.Known]) -> Faults:
 
 def _delete_here(folder: str, ids: list[str]) -> Faults:
     """By a runtime that has no plugins: nothing is begun in it."""
-    from ..kernel.runtime import Ports, Runtime
+    from ..kernel.footing import Ports
+    from ..kernel.runtime import Runtime
     from ..stores.sqlite import SqliteStore
 
     async def each(runtime: Runtime) -> Faults:

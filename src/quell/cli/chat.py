@@ -62,7 +62,8 @@ def chat(
 
     Inside, /help lists what else there is: /stop /queue /ps /receipt /model /agent /export.
 
-    Exit codes: 0; 1 something would not end; 125 a fault of quell's or of its options; 130 Ctrl+C before it began.
+    Exit codes: 0; 1 something would not end; 125 a fault of quell's or of its options; 130 Ctrl+C before it began;
+    another signal 128 and its number.
     """
     fill_streams()
     wish = Wish(agent, model, strategy, cwd, resume, title, max_steps, state, config)

@@ -77,8 +77,10 @@ class Effective:
     def provider(self, provider: Provider) -> list[Value]:
         rows = list(self._rows(("models", provider.name), _plain(provider), "default"))
         variable = provider.key_env or KEY_OF[provider.kind]
-        there = "is set" if os.environ.get(variable, "").strip() else "is not set"
-        return [*rows, Value(("models", provider.name, "key"), f"${variable} {there}", "environment")]
+        there = f"${variable} {'is set' if os.environ.get(variable, '').strip() else 'is not set'}"
+        if provider.base_url and not provider.key_env:
+            there = "key_env names none"
+        return [*rows, Value(("models", provider.name, "key"), there, "environment")]
 
     def _model(self, agent: Agent, row: Value) -> Value:
         """Who names none of their own has the default one."""

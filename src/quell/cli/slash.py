@@ -12,8 +12,6 @@ from .screen import one_line
 from .words import nearest
 
 if TYPE_CHECKING:
-    from prompt_toolkit.completion import Completer
-
     from ..events import Reach
     from ..kernel.session import Session
     from .display import Display
@@ -31,6 +29,7 @@ COMMANDS = {
     "/help": "this list",
     "/quit": "leave, as Ctrl+D does",
 }
+_WORDS: dict[str, Iterable[str]] = {"/stop": ("force", "session", "turn"), "/queue": ("discard", "release")}
 WIDE = 90
 
 
@@ -133,16 +132,14 @@ class Slash:
             self._display.lines([[("bold", f"  {name:9}"), ("", purpose)]])
         self._tell("  Enter sends, Alt+Enter begins a new line, Ctrl+C stops a turn, Ctrl+D leaves", "dim")
 
-    @staticmethod
-    def completer(local: Local) -> Completer:
-        """Commands, and for /agent the agents."""
-        from prompt_toolkit.completion import NestedCompleter
 
-        inner: dict[str, Iterable[str] | None] = dict.fromkeys(COMMANDS)
-        inner["/agent"] = set(local.runtime.host.agents)
-        inner["/stop"] = {"force", "session", "turn"}
-        inner["/queue"] = {"release", "discard"}
-        return NestedCompleter.from_nested_dict(inner)
+def completions(before: str, agents: Iterable[str]) -> list[str]:
+    """What the last word of a line may become: a command, or what goes with one. Of any other line nothing."""
+    if not before.startswith("/") or "\n" in before:
+        return []
+    *words, last = before.split(" ")
+    known = COMMANDS if not words else {**_WORDS, "/agent": agents}.get(words[0], ())
+    return [one for one in sorted(known) if one.startswith(last)]
 
 
 def _written(folder: str, file: str, text: str) -> str:

@@ -10,19 +10,19 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from prompt_toolkit import PromptSession
 from prompt_toolkit.formatted_text import ANSI, AnyFormattedText, to_formatted_text
 
 from ..errors import QuellError
 from ..events import Event, MessageUser, SessionOpened, StopReceipt, TurnEnded, TurnStarted
-from .above import Above
+from .above import Above, rows
 from .display import Display
 from .local import Local
 from .outlet import Outlet
 from .questions import Questions, is_answer
+from .remembered import Remembered
 from .screen import one_line
-from .slash import Slash
-from .typing_line import Keyboard, Remembered, bindings, rows, stop_search, style
+from .slash import Slash, completions
+from .typing_line import Line
 
 if TYPE_CHECKING:
     from ..events import Reach
@@ -49,14 +49,11 @@ class Talk:
         self._display: Display
         self._session: Session
         self._questions: Questions
-        self._keyboard: Keyboard
-        self._line: PromptSession[str]
-        self._entered: asyncio.Queue[tuple[str, float]]
-        self._begun = 0.0  # when the line that is being typed was
+        self._line: Line
         self._messages: dict[int, str] = {}  # those that have no turn yet
+        self._reach: Reach = "turn"  # of the stop that is under way
         self._since = 0.0
         self._beat: asyncio.TimerHandle | None = None
-        self._leaving = False
         self._error: BaseException | None = None
         self.receipt: StopReceipt | None = None
         """The latest."""
@@ -87,9 +84,9 @@ class Talk:
             self._greet()
             if self._first.strip():
                 self._say(self._first)
-            reading = scope.task(self._read(), name="what is typed")
+            reading = scope.task(self._line.read(), name="what is typed")
             await asyncio.wait([reading, *tasks], return_when=asyncio.FIRST_COMPLETED)
-            self.leave()
+            self._line.leave()
             await asyncio.wait([reading])
         finally:
             tail.close()
@@ -105,17 +102,22 @@ class Talk:
 
     def _prepare(self, local: Local, session: Session) -> None:
         self._start.status.stop()
-        self._start.outlet.kick()
+        self._start.outlet.last()
         self._session = session
         self._messages = {one.seq: one.text for one in session.parked}
         self._above = Above()
         self._display = Display(self._above)
         self._questions = Questions(self._display, local.approve, yes=self._yes)
-        self._keyboard = Keyboard()
-        self._entered = asyncio.Queue()
-        self._line = self._prompt()
+        self._line = Line(
+            over=self._over,
+            toolbar=self._toolbar,
+            interrupted=self._interrupted,
+            history=Remembered(os.path.join(local.runtime.home, HISTORY), local.redact, is_answer),
+            offer=lambda before: completions(before, local.runtime.host.agents),
+            colour=self._display.out.colour,
+        )
         self._above.application = self._line.app
-        local.ending.last = self._keyboard.give_back
+        local.ending.last = self._line.keyboard.give_back
 
     def _raise(self, tasks: list[asyncio.Task[None]]) -> None:
         """What went wrong, if anything did; the terminal is as it was by now."""
@@ -130,14 +132,7 @@ class Talk:
         if error is None or "future" in context:  # said at the end of some object's life, by whatever made it
             return
         self._error = self._error or error
-        self.leave()
-
-    def leave(self) -> None:
-        """End the conversation. May be asked at any time, and twice."""
-        self._leaving = True
-        app = self._line.app
-        if app.is_running and app.future is not None and not app.future.done():
-            app.exit(exception=EOFError())
+        self._line.leave()
 
     def _greet(self) -> None:
         session, display = self._session, self._display
@@ -158,7 +153,7 @@ class Talk:
     async def _farewell(self) -> int:
         """All of it ends here. Ctrl+C is a signal again, and forces."""
         session, display, local = self._session, self._display, self._local
-        asked, busy = local.ending.asked, session.turn is not None
+        code, busy = next((one.code for one in local.ending.asked), 0), session.turn is not None
         if busy or session.jobs():
             display.line("dim", "ending what runs; Ctrl+C forces")
             self._above.last()
@@ -169,51 +164,14 @@ class Talk:
             display.line("green" if receipt.confirmed else "alarm", local.redact(receipt.sentence()))
         display.line("dim", f"session {session.id}; quell chat --resume {session.id} goes on with it")
         self._above.last()
-        return asked[0].code if asked else 0
+        return code
 
     # -- the line
-
-    def _prompt(self) -> PromptSession[str]:
-        home = self._local.runtime.home
-        line: PromptSession[str] = PromptSession(
-            self._message,
-            multiline=True,
-            prompt_continuation=lambda width, number, wraps: " " * width,
-            completer=Slash.completer(self._local),
-            complete_while_typing=False,
-            history=Remembered(os.path.join(home, HISTORY), self._local.redact, is_answer),
-            bottom_toolbar=self._toolbar,
-            key_bindings=bindings(self._enter, self._interrupted, self._keyboard.suspend),
-            erase_when_done=True,  # what was typed is shown above, once
-            style=style(self._display.out.colour),
-            input=self._keyboard,
-        )
-        line.default_buffer.on_text_changed += lambda buffer: self._typing(buffer.text)
-        return line
-
-    async def _read(self) -> None:
-        """One line for all of the conversation: between two messages the terminal is not given back."""
-        if not self._leaving:
-            try:
-                await self._line.prompt_async(set_exception_handler=False, handle_sigint=False)
-            except EOFError:
-                return
-
-    def _typing(self, text: str) -> None:
-        if not text:
-            self._begun = 0.0
-        elif not self._begun:
-            self._begun = time.monotonic()
-
-    def _enter(self, text: str) -> None:
-        begun, self._begun = self._begun, 0.0
-        if text.strip():
-            self._entered.put_nowait((text, begun))
 
     async def _do(self, slash: Slash) -> None:
         """What was entered, in its order: a command may take its time, and the line stays."""
         while True:
-            text, begun = await self._entered.get()
+            text, begun = await self._line.entered.get()
             if self._questions.answered(text, begun):
                 pass
             elif text.lstrip().startswith("/"):
@@ -278,7 +236,7 @@ class Talk:
         busy = self._session.turn is not None or self._session.state == "stopping"
         self._beat = asyncio.get_running_loop().call_later(BEAT, self._tick) if busy else None
 
-    def _message(self) -> AnyFormattedText:
+    def _over(self) -> AnyFormattedText:
         """What is being said, what waits and what is asked stand over the line."""
         width = self._display.out.width
         lines = rows(self._above.open, width) if self._above.open else []
@@ -312,19 +270,17 @@ class Talk:
         again = force or bool(session.halts)
         if not (session.turn or session.halts or session.waiting or (reach == "session" and session.jobs())):
             return False
-        session.begin_stop(reach, reason, force=again)
+        self._reach = reach if not session.halts or reach == "session" else self._reach
+        session.begin_stop(self._reach, reason, force=again)
         self._display.line("dim", "stopping by force" if again else "stopping; Ctrl+C once more forces")
         self._above.kick()
         return True
 
     def _interrupted(self) -> None:
         """Ctrl+C: the turn, else the search, else what is typed."""
-        buffer = self._line.default_buffer
-        if self.stop("Ctrl+C") or stop_search(self._line.app):
+        if self.stop("Ctrl+C") or self._line.clear():
             return
-        if buffer.text:
-            buffer.reset()
-        elif self._session.jobs():
+        if self._session.jobs():
             self._display.line("dim", "no turn runs; /stop session ends the background too, Ctrl+D leaves")
         else:
             self._display.line("dim", "nothing runs; Ctrl+D leaves")
@@ -332,11 +288,11 @@ class Talk:
 
     def _hear(self, asked: Asked) -> None:
         """A signal: Ctrl+C is for the turn, the others end the conversation."""
-        if asked.reason == "SIGINT" and self._line.app.is_running and not self._leaving:
+        if asked.reason == "SIGINT" and self._line.there and not self._line.leaving:
             self._interrupted()
             self._local.ending.met()
         elif asked.reason != "SIGINT" or not self.stop("Ctrl+C"):
-            self.leave()
+            self._line.leave()
 
 
 def who(session: Session) -> str:

@@ -200,7 +200,7 @@ class Heard:
                 self.kept[chunk.kind] = plain(chunk.data)
             case ToolCall():
                 self.calls.append(tidy(chunk))
-                self._count(len(msgspec.json.encode(self.calls[-1].arguments)))
+                self._count(len(msgspec.json.encode(plain(self.calls[-1].arguments))))
             case Usage():
                 self.usage += chunk
 

@@ -9,21 +9,18 @@ import asyncio
 import logging
 import math
 import os
-import secrets
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
-from ..config import ASSISTANT, SCRIPTED, Agent, Settings, fit, usual_file, what_there_is
+from ..config import Agent, Settings, fit, usual_file, what_there_is
 from ..errors import QuellError, ScopeStoppedError, StoreError, UsageError
 from ..events import ConfigChanged, Event, RuntimeErrored, RuntimeReady, RuntimeStopped, RuntimeStopping
-from ..ports import Clock, Plugin, Spawner, Store
+from ..ports import Plugin
 from ..secrecy import secrets_in
 from ..supervise import Ladder, Receipt, Scope, Supervisor
 from ..supervise.contain import order
@@ -31,10 +28,11 @@ from ..supervise.errand import Errand, Fact, see_to
 from ..supervise.ledger import state_dir as usual_place
 from ..supervise.receipt import of_nobody
 from ..supervise.request import plain
+from .agents import built_in, by_name
 from .archive import Info
 from .asked import is_text
 from .bus import Bus
-from .discovery import Found
+from .footing import Ports
 from .grants import Grant, Grants
 from .halting import total
 from .host import Host
@@ -48,7 +46,7 @@ from .strategies import React, Tools
 from .tail import Tail
 
 if TYPE_CHECKING:
-    from typing import Any, Self
+    from typing import Self
 
 T = TypeVar("T")
 HEAR_OUT = 1.0
@@ -57,29 +55,6 @@ LOG = "log.sqlite"
 LEFT_OPEN = "end of the runtime"
 """Where a runtime.error is from that tells of requests which had no end."""
 _log = logging.getLogger("quell")
-
-
-class WallClock:
-    def now(self) -> float:
-        return time.time()
-
-
-async def spawn_in(scope: Scope, argv: Sequence[str], **wishes: Any) -> Any:
-    return await scope.spawn(argv, **wishes)
-
-
-@dataclass(frozen=True)
-class Ports:
-    """What a runtime stands on. Real by default; a simulation brings its own."""
-
-    store: Callable[[str], Store]
-    """Given the path of the log."""
-    find: Callable[[], list[Found]] = list
-    """The plugins that there are. Called in a thread."""
-    supervisor: Callable[..., Supervisor] = Supervisor
-    clock: Clock = WallClock()  # noqa: RUF009  it has no state
-    spawn: Spawner = spawn_in
-    ids: Callable[[], str] = lambda: secrets.token_hex(5)
 
 
 class Runtime:
@@ -347,14 +322,7 @@ class Runtime:
         for one in self._given:
             self._go_on()
             await self._plugins.load(one)
-        for agent in (SCRIPTED, ASSISTANT):
-            given = self._agents.get(agent.name, agent)
-            if given.tools == agent.tools:  # nobody chose them: those whose plugin is disabled are left out
-                tools = tuple(name for name in agent.tools if registry.has("tool", name))
-                given = msgspec.structs.replace(given, tools=tools)
-            if given.memory == agent.memory and not registry.has("memory", agent.memory):
-                given = msgspec.structs.replace(given, memory="")
-            self._agents[agent.name] = given
+        self._agents |= built_in(self._agents, registry)
 
         from .. import __version__
 
@@ -456,18 +424,6 @@ class Runtime:
             self._bus.publish(RuntimeErrored(error=self.redact(f"StoreError: {error}"), where="log"))
         if self._host is not None:
             self._host.begin_stops("the log cannot be written", None, False, 0)
-
-
-def by_name(agents: Iterable[Agent]) -> dict[str, Agent]:
-    """UsageError says which makes no sense, or has a name that another has."""
-    if isinstance(agents, msgspec.Struct | dict | str):
-        raise UsageError("agents is a list of Agent")
-    found: dict[str, Agent] = {}
-    for agent in (fit(one, Agent) for one in agents):
-        if agent.name in found:
-            raise UsageError(f"there are two agents named {agent.name!r}")
-        found[agent.name] = agent
-    return found
 
 
 def is_seconds(value: object) -> bool:

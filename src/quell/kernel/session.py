@@ -19,9 +19,6 @@ from ..events import (
     Extent,
     Image,
     MessageUser,
-    QueueDiscarded,
-    QueueParked,
-    QueueReleased,
     Reach,
     SessionClosed,
     SessionConfigured,
@@ -41,6 +38,7 @@ from .export import to_jsonl, to_markdown
 from .halting import Halt
 from .history import History
 from .hosting import Guest, dismiss, leave
+from .parking import discard, park, release
 from .sent import Sent
 from .turn import Turn
 
@@ -164,37 +162,15 @@ class Session:
         """Let the parked messages run, or those of these numbers, in their order, before any that came later."""
         self._alive()
         self.host.admit()
-        chosen, rest = self._among_parked(messages)
-        numbers = [one.seq for one in chosen]
-        if numbers:
-            self.emit(QueueReleased(session=self.id, epoch=self.epoch, source="user", messages=numbers))
-            self.waiting = deque(sorted([*chosen, *self.waiting], key=lambda one: one.seq))
-            self.parked = rest
-            self.go_on()
-        return numbers
+        return release(self, messages)
 
     def discard(self, messages: Iterable[int] | None = None) -> list[int]:
         """Drop the parked messages, or those of these numbers."""
         self._alive()
-        chosen, rest = self._among_parked(messages)
-        numbers = [one.seq for one in chosen]
-        if numbers:
-            self.emit(QueueDiscarded(session=self.id, epoch=self.epoch, source="user", messages=numbers))
-            for number in numbers:
-                self._sent.pop(number, None)
-            self.parked = rest
-        return numbers
-
-    def _among_parked(self, messages: Iterable[int] | None) -> tuple[list[MessageUser], list[MessageUser]]:
-        """Those that are meant, and the rest. UsageError names one that is not parked."""
-        if messages is None:
-            return self.parked, []
-        wanted, parked = list(messages), {one.seq for one in self.parked}
-        for number in wanted:
-            if number not in parked:
-                there = f"there are {', '.join(map(str, sorted(parked)))}" if parked else "there is none"
-                raise UsageError(f"message {number!r} of session {self.id} is not parked; {there}")
-        return [one for one in self.parked if one.seq in wanted], [one for one in self.parked if one.seq not in wanted]
+        dropped = discard(self, messages)
+        for number in dropped:
+            self._sent.pop(number, None)
+        return dropped
 
     async def rename(self, title: str) -> None:
         self._alive()
@@ -315,19 +291,12 @@ class Session:
             open_ = self.host.journal.open_in(self.id, turn.number)
             approvals = [one for one in open_ if isinstance(one, ApprovalAsked)]
             self.host.journal.end_all(approvals, f"stopped: {reason}", self.epoch)  # nobody can say yes any more
-        self.park(asked, reason)
+        park(self, asked, reason)
         below = [one.begin_stop("session", reason, grace, force, asked.seq) for one in list(self.children.values())]
         if reach != "turn":
             self.recorded()
         scope = self._scope if reach != "turn" else turn.scope if turn is not None else None
         return Halt(self, asked, scope if scope is not None and not scope.over else None, below, grace).done
-
-    def park(self, asked: StopRequested, reason: str) -> None:
-        if self.waiting:
-            numbers = [one.seq for one in self.waiting]
-            self.emit(QueueParked(session=self.id, epoch=self.epoch, cause=asked.seq, messages=numbers, reason=reason))
-            self.parked.extend(self.waiting)
-            self.waiting.clear()
 
     def begin_close(self, reason: str, *, again: bool = False) -> Fact[Receipt]:
         """Stop it first, if there is anything to stop. To be started `again` it is always stopped, and not closed."""
@@ -378,7 +347,7 @@ class Session:
         asked = self.emit(
             StopRequested(session=self.id, epoch=self.epoch, source="control", reach="session", reason=receipt.reason)
         )
-        self.park(asked, receipt.reason)
+        park(self, asked, receipt.reason)
         leave(self, receipt.reason)
         self.emit(receipt_of(asked, receipt))
 

@@ -17,6 +17,7 @@ from .ends import receipt_of
 from .hosting import leave
 from .loop import run
 from .mind import LimitReached
+from .parking import park
 from .subscription import said
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class Turn:
             )
         )
         self.session.recorded()
-        self.session.park(asked, receipt.reason)
+        park(self.session, asked, receipt.reason)
         if not self.session.stands:
             leave(self.session, receipt.reason)
         self.over.then(lambda: self.session.emit(receipt_of(asked, receipt)))

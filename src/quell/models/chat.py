@@ -62,7 +62,7 @@ def spared(body: Json, words: str, optional: tuple[str, ...]) -> bool:
 def _messages(said: Said, names: Names) -> list[Json]:
     if said.role == "user":
         return [{"role": "user", "content": _content(said)}]
-    answer: Json = {"role": "assistant", "content": said.text or None}
+    answer: Json = {"role": "assistant", "content": said.text if said.text.strip() else None}
     if not said.pairs:
         return [answer]
     answer["tool_calls"] = [
@@ -85,8 +85,9 @@ def _content(said: Said) -> Any:
 
 
 def told(result: ToolResult) -> str:
-    """These APIs have no field for a failure."""
-    return f"failed: {result.text}" if result.failed else result.text
+    """These APIs have no field for a failure, and not every server takes a result that is empty."""
+    text = result.text if result.text.strip() else "(nothing)"
+    return f"failed: {text}" if result.failed else text
 
 
 def encoded(arguments: Json) -> str:

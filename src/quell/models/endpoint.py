@@ -79,11 +79,11 @@ def endpoint_of(provider: Provider, environ: Mapping[str, str] = os.environ) -> 
         basic = f"Basic {base64.b64encode(name.encode()).decode()}"
     key = token = ""
     variable = provider.key_env or kind.key_variable
-    if provider.key_env or not (provider.base_url and local):  # our key is nothing for a server on this machine
+    if provider.key_env or own or not provider.base_url:  # a key of the kind is nothing for somebody else's server
         key = environ.get(variable, "").strip()
         if not key and not provider.key_env and kind.token_variable:
             token = environ.get(kind.token_variable, "").strip()
-    if not key and not token and not basic and (provider.key_env or not local):
+    if not key and not token and not basic and (provider.key_env or not (local or parts.query)):
         raise ModelError(_missing(kind, provider, variable, own, parts.hostname or ""))
     for secret in (key, token):
         if not (secret.isascii() and secret.isprintable()) or " " in secret:
@@ -134,6 +134,6 @@ def _is_of(host: str, own: str) -> bool:
 def _missing(kind: Kind, provider: Provider, variable: str, own: bool, host: str) -> str:
     if own and not provider.key_env:
         return f"{kind.name} needs a key: set {variable} to yours, and start again"
-    whom = kind.name if own else host
-    advice = "" if provider.key_env else f", or name another variable as key_env of the provider {provider.name}"
-    return f"{whom} needs a key, and {variable} is not set: set it and start again{advice}"
+    if provider.base_url and not provider.key_env:
+        return f"{host} needs a key: name the variable that holds it as key_env of the provider {provider.name}"
+    return f"{kind.name if own else host} needs a key, and {variable} is not set: set it and start again"

@@ -6,6 +6,7 @@ What is connected is known before anybody uses it: a cancel in the middle of a T
 
 from __future__ import annotations
 
+import functools
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,33 @@ async def line(verify: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient]:
     async def watch(request: httpx2.Request) -> None:
         request.extensions = {**request.extensions, "trace": seen}
 
+    async def bound(response: httpx2.Response) -> None:
+        streams_events = response.headers.get("content-type", "").startswith("text/event-stream")
+        if response.is_error or not streams_events:  # who reads events counts
+            response.stream = _bounded()(response.stream)
+
+    client = httpx2.AsyncClient(
+        verify=verify,
+        timeout=httpx2.Timeout(SILENT, connect=CONNECT),
+        follow_redirects=False,  # a key goes nowhere but where it was meant for
+        event_hooks={"request": [watch], "response": [bound]},
+    )
+    try:
+        yield client
+    finally:
+        try:
+            await _hang_up(streams)
+        finally:
+            await client.aclose()
+
+
+@functools.cache
+def _bounded() -> Any:
+    import httpx2
+
     class Bounded(httpx2.AsyncByteStream):
+        """The same, and no longer than any answer is."""
+
         def __init__(self, stream: Any) -> None:
             self._stream = stream
 
@@ -51,23 +78,7 @@ async def line(verify: ssl.SSLContext) -> AsyncIterator[httpx2.AsyncClient]:
         async def aclose(self) -> None:
             await self._stream.aclose()
 
-    async def bound(response: httpx2.Response) -> None:
-        if not response.headers.get("content-type", "").startswith("text/event-stream"):  # who reads those counts
-            response.stream = Bounded(response.stream)
-
-    client = httpx2.AsyncClient(
-        verify=verify,
-        timeout=httpx2.Timeout(SILENT, connect=CONNECT),
-        follow_redirects=False,  # a key goes nowhere but where it was meant for
-        event_hooks={"request": [watch], "response": [bound]},
-    )
-    try:
-        yield client
-    finally:
-        try:
-            await _hang_up(streams)
-        finally:
-            await client.aclose()
+    return Bounded
 
 
 async def _hang_up(streams: list[Any]) -> None:
