@@ -51,6 +51,9 @@ print(json.dumps({
 }))
 """
 
+PYTHON = os.path.realpath(sys.executable)
+"""Not that of an environment, which may be in a folder that is hidden."""
+
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -101,9 +104,7 @@ def test_what_is_outside_is_read_only_and_what_is_ours_or_secret_is_hidden(
     ]
     probe = work / "probe.py"
     probe.write_text(PROBE)
-    line = (
-        f"{sys.executable} -I probe.py '{json.dumps([places, listener, os.getpid()])}'; cat ~/.netrc; ls /proc | wc -l"
-    )
+    line = f"{PYTHON} -I probe.py '{json.dumps([places, listener, os.getpid()])}'; cat ~/.netrc; ls /proc | wc -l"
 
     async def main(rt: Runtime) -> None:
         session = await rt.open("actor", stage.folder / "link")
@@ -260,7 +261,7 @@ def test_no_socket_of_a_daemon_and_no_link_leads_out(stage: Stage, monkeypatch: 
 
     async def main(rt: Runtime) -> None:
         session = await rt.open("actor", stage.cwd.parent)
-        said = [await result(session, stage, shell(f"{sys.executable} -c '{ask}' '{one}'")) for one in names]
+        said = [await result(session, stage, shell(f"{PYTHON} -c '{ask}' '{one}'")) for one in names]
         assert "ConnectionRefusedError" in said[0] and said[1] == "[no output]"
         below = await stage.open(rt)
         stage.cwd.rmdir()

@@ -178,7 +178,8 @@ class Crowd:
         async for event in rt.follow():
             name = self.sessions.get(event.session) if isinstance(event, ApprovalAsked) else None
             if name is not None and names.index(name) % 2:
-                rt.host.live[event.session].approve(event.seq, False, "no, thank you")
+                with suppress(quell.UsageError):  # withdrawn meanwhile
+                    rt.host.live[event.session].approve(event.seq, False, "no, thank you")
 
 
 @contextmanager

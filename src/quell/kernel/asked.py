@@ -24,7 +24,10 @@ def folder(cwd: str | os.PathLike[str]) -> str:
     """The working directory of a session: one that is there."""
     if not isinstance(cwd, str | os.PathLike):
         raise UsageError(f"a session works in a folder, not in {cwd!r}")
-    path = os.path.realpath(cwd)  # a link that is turned round later leads no session elsewhere
+    try:
+        path = os.path.realpath(cwd)  # a link that is turned round later leads no session elsewhere
+    except ValueError:  # a NUL in it
+        path = ""
     if not os.path.isdir(path):
         raise UsageError(f"{os.fspath(cwd)} is not a folder: a session needs one to work in")
     return path

@@ -126,8 +126,12 @@ class Notes:
     def _check(self) -> None:
         """Before anything is written."""
         connection, path = self._connection, self._path
-        application, version = pragma(connection, "application_id"), pragma(connection, "user_version")
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        connection.execute("BEGIN")  # as of one moment: another process may be making it
+        try:
+            application, version = pragma(connection, "application_id"), pragma(connection, "user_version")
+            (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        finally:
+            connection.execute("ROLLBACK")
         if application != APPLICATION and (application or version or tables):
             raise StoreError(f"the memory {path} is a database of another program, and is left as it is; move it away")
         if version > len(STEPS):
