@@ -11,7 +11,18 @@ from typing import Annotated
 import typer
 
 from ..errors import UsageError
-from .flags import complete_agent
+from .flags import (
+    RunAgent,
+    RunConfig,
+    RunCwd,
+    RunMaxSteps,
+    RunModel,
+    RunResume,
+    RunState,
+    RunStrategy,
+    RunTitle,
+    RunYes,
+)
 from .local import Local, Wish
 from .screen import Screen
 from .serve import fill_streams
@@ -23,32 +34,16 @@ def chat(
     words: Annotated[
         list[str] | None, typer.Argument(metavar="[TEXT]...", help="What to say first; by default nothing.")
     ] = None,
-    agent: Annotated[
-        str | None,
-        typer.Option("--agent", metavar="NAME", help="Who answers; see quell agent.", autocompletion=complete_agent),
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="What answers, such as openai:gpt-5 or local:llama3.")
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option("--strategy", metavar="NAME", help="How the next step is chosen: tools, or react.")
-    ] = None,
-    cwd: Annotated[str | None, typer.Option("--cwd", metavar="DIR", help="Where; by default here.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Say yes to whatever is asked; what is denied stays so.")] = False,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", metavar="ID", help="Go on with a session: its id, the beginning of it, or its title."),
-    ] = None,
-    max_steps: Annotated[
-        int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps of a turn, at most.")
-    ] = None,
-    state: Annotated[
-        str | None, typer.Option("--state", metavar="DIR", help="Keep the session there; by default at a usual place.")
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Settings, agents and models, as TOML.")
-    ] = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="What the session is called.")] = None,
+    agent: RunAgent = None,
+    model: RunModel = None,
+    strategy: RunStrategy = None,
+    cwd: RunCwd = None,
+    yes: RunYes = False,
+    resume: RunResume = None,
+    max_steps: RunMaxSteps = None,
+    state: RunState = None,
+    config: RunConfig = None,
+    title: RunTitle = None,
 ) -> int:
     """Talk with an agent in this terminal. Works offline; no server is needed.
 

@@ -178,3 +178,41 @@ MaybeId = Annotated[
         autocompletion=complete_session,
     ),
 ]
+
+# -- of what has a runtime of its own
+
+RunAgent = Annotated[
+    str | None,
+    typer.Option("--agent", metavar="NAME", help="Who does it; see quell agent.", autocompletion=complete_known_agent),
+]
+RunModel = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="NAME",
+        help="What answers, such as openai:gpt-5 or local:llama3.",
+        autocompletion=complete_model,
+    ),
+]
+RunStrategy = Annotated[
+    str | None, typer.Option("--strategy", metavar="NAME", help="How the next step is chosen: tools, or react.")
+]
+RunCwd = Annotated[str | None, typer.Option("--cwd", metavar="DIR", help="Where; by default here.")]
+RunYes = Annotated[bool, typer.Option("--yes", help="Say yes to whatever is asked; what is denied stays so.")]
+RunResume = Annotated[
+    str | None,
+    typer.Option(
+        "--resume",
+        metavar="ID",
+        help="Go on with a session: its id, the beginning of it, or its title.",
+        autocompletion=complete_past,
+    ),
+]
+RunMaxSteps = Annotated[int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps of a turn, at most.")]
+RunState = Annotated[
+    str | None, typer.Option("--state", metavar="DIR", help="Keep the session there; by default at a usual place.")
+]
+RunConfig = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="Settings, agents and models, as TOML.")
+]
+RunTitle = Annotated[str | None, typer.Option("--title", metavar="TEXT", help="What the session is called.")]

@@ -178,14 +178,11 @@ class Local:
         return self._runtime
 
     def agent(self) -> Agent:
-        """Who answers in a new session. A model that is named never gets the free hand of the offline agent."""
+        """Who answers in a new session."""
         from .composing import OFFLINE, chosen
 
         wish, defaults = self._wish, self.loaded.defaults
-        name, model = wish.agent, wish.model or ""
-        if name is None and defaults.agent == OFFLINE and model and model.partition(":")[0] != OFFLINE:
-            name = "assistant"
-        found = chosen(self.loaded, name, wish.model)
+        found = chosen(self.loaded, wish.agent, wish.model)
         self.offline = found.name == OFFLINE and not (wish.agent or wish.model or defaults.agent or defaults.model)
         return found
 

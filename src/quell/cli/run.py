@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .codes import ENDS, FAILED, OURS, TIMED_OUT
-from .flags import named
+from .flags import (
+    RunAgent,
+    RunConfig,
+    RunCwd,
+    RunMaxSteps,
+    RunModel,
+    RunResume,
+    RunState,
+    RunStrategy,
+    RunTitle,
+    RunYes,
+    named,
+)
 from .local import LAST_WORDS, Local, Wish
 from .message import message
 from .screen import ReaderGone, one_line
@@ -42,20 +54,13 @@ def run(
             help="What to do; - reads it from standard input. What is piped in is put below it.",
         ),
     ] = None,
-    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Who does it; see quell agent.")] = None,
-    model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="What answers, such as openai:gpt-5 or local:llama3.")
-    ] = None,
-    strategy: Annotated[
-        str | None, typer.Option("--strategy", metavar="NAME", help="How the next step is chosen: tools, or react.")
-    ] = None,
-    cwd: Annotated[str | None, typer.Option("--cwd", metavar="DIR", help="Where; by default here.")] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Say yes to whatever is asked; what is denied stays so.")] = False,
-    resume: Annotated[
-        str | None,
-        typer.Option("--resume", metavar="ID", help="Go on with a session: its id, the beginning of it, or its title."),
-    ] = None,
-    max_steps: Annotated[int | None, typer.Option("--max-steps", metavar="N", min=1, help="Steps, at most.")] = None,
+    agent: RunAgent = None,
+    model: RunModel = None,
+    strategy: RunStrategy = None,
+    cwd: RunCwd = None,
+    yes: RunYes = False,
+    resume: RunResume = None,
+    max_steps: RunMaxSteps = None,
     timeout: Annotated[
         float | None, typer.Option("--timeout", metavar="S", help="Stop it after so many seconds, and exit with 124.")
     ] = None,
@@ -66,13 +71,9 @@ def run(
     image: Annotated[
         list[str] | None, typer.Option("--image", metavar="FILE", help="A picture to look at; may be repeated.")
     ] = None,
-    state: Annotated[
-        str | None, typer.Option("--state", metavar="DIR", help="Keep the session there; by default at a usual place.")
-    ] = None,
-    config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Settings, agents and models, as TOML.")
-    ] = None,
-    title: Annotated[str | None, typer.Option("--title", metavar="TEXT", help="What the session is called.")] = None,
+    state: RunState = None,
+    config: RunConfig = None,
+    title: RunTitle = None,
 ) -> int:
     """Have an agent do one thing, here and now. Works offline; no server is needed.
 
