@@ -36,6 +36,29 @@ def in_thread(call: Callable[[], quell.Receipt]) -> "Future[quell.Receipt]":
     return result
 
 
+@pytest.mark.parametrize("ask", [3e7, 1e300])
+def test_a_patience_of_years_is_no_fault(ask: float) -> None:
+    """A poll cannot be told of more than some days; the thread that stops rely on has to outlive that."""
+
+    async def slow_to_go() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.3)
+
+    async def main() -> None:
+        async with quell.Supervisor(ladder=quell.Ladder(ask=ask, term=0.3)) as sup:
+            for name in ("one", "other"):
+                scope = sup.scope(name)
+                await scope.spawn(["sleep", "60"])
+                scope.task(slow_to_go(), name="slow")
+                await asyncio.sleep(0)
+                receipt = await asyncio.wait_for(asyncio.to_thread(quell.ask_stop, sup.state_dir, scope=name), 10)
+                assert receipt.confirmed
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("loop", LOOPS)
 def test_trees_are_stopped_on_time_while_the_loop_is_blocked(loop: str) -> None:
     """H25: something in the loop sleeps for 30 s; the trees are gone within the ladder, and the line is named."""

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 1 << 16  # bytes of a question
 _TICK = 0.05  # seconds between two looks at a stop that the loop does not see to
+_LOOK = 3600.0  # seconds between two looks at nothing: a poll cannot be told of more than some days
 _FLUSH = 1.0  # seconds to hand over the last answers
 _PATIENCE = 0.2  # seconds for a client to read its answer
 _log = logging.getLogger("quell")
@@ -133,7 +134,7 @@ class Listener(threading.Thread):
         """Seconds until something must be looked at."""
         now = time.monotonic()
         times = [stop.due if now < stop.due else now + _TICK for stop in list(self._shared.stops)]
-        return max(0.0, min(times, default=now + 3600) - now) if not self._ending else _TICK
+        return max(0.0, min([*times, now + _LOOK]) - now) if not self._ending else _TICK
 
     def _stand_in(self, hub: Hub) -> None:
         """For stops that the loop should have gone on with by now."""
