@@ -125,7 +125,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What `quell run` and `quell chat` take where they are not told."""
+    """What a new session takes where nobody is named: of `quell run`, of `quell chat` and of the server."""
 
     agent: str = ""
     """Empty: `scripted`, or `assistant` where a model is named."""

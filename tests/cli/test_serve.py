@@ -204,6 +204,34 @@ env = { HELPER_TOKEN = "canary-0123456789" }
     assert ended.returncode == 125 and b"did you mean term?" in ended.stderr and len(ended.stderr.splitlines()) == 1
 
 
+def test_who_answers_where_none_is_named_is_as_configured(folder: Path, tmp_path: Path) -> None:
+    """As with `quell run`: defaults.agent and defaults.model, for the API, the page and `quell send --new`."""
+    file = tmp_path / "config.toml"
+    file.write_text('[defaults]\nagent = "helper"\n[agents.helper]\nsystem = "help"\n')
+    with Served(folder, "--config", str(file)) as server:
+        assert server.client.get("agents")["default"] == "helper"
+        assert server.client.post("sessions", body={"text": "hello"})["agent"] == "helper"
+        assert server.client.post("sessions", body={"agent": ""})["agent"] == "helper"
+        assert server.client.post("sessions", body={"agent": "scripted"})["agent"] == "scripted"
+        sent = quell("send", "--new", "--title", "sent", "--state", folder, "hello")
+        assert sent.returncode == 0 and b"You said: hello" in sent.stdout, sent
+        assert server.client.get("sessions", "sent")["agent"] == "helper"
+        stop(server)
+    file.write_text('[defaults]\nmodel = "openai:gpt-5"\n')
+    with Served(folder, "--config", str(file)) as server:
+        known = server.client.get("agents")
+        assert known["default"] == "assistant"
+        assert {one["name"]: one["model"] for one in known["agents"]}["assistant"] == "openai:gpt-5"
+        assert server.client.post("sessions", body={})["agent"] == "assistant"
+        stop(server)
+    file.write_text('[defaults]\nagent = "nobody"\n')
+    with Served(folder, "--config", str(file)) as server:
+        assert server.client.get("agents")["default"] == ""
+        refused = quell("send", "--new", "--state", folder, "hello")
+        assert refused.returncode == 125 and b"there is no agent 'nobody'" in refused.stderr, refused
+        stop(server)
+
+
 def test_no_secret_reaches_the_log_the_receipt_or_an_event(folder: Path) -> None:
     """The token is one: also when a tool reads the file that it is in."""
     with Served(folder, env={"CANARY_TOKEN": "canary-0123456789"}) as server:

@@ -144,6 +144,19 @@ def test_a_sub_agent_is_a_card_below_its_parent(serve: Serve, visit: Open) -> No
     expect(one.page.locator("details.finished:not([hidden]) > summary")).to_have_text("1 finished sub-agent")
 
 
+def test_who_is_configured_to_answer_is_chosen_until_another_is(serve: Serve, visit: Open, tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[defaults]\nagent = "helper"\n[agents.helper]\n')
+    server = serve("served", "--config", str(file))
+    one = visit(server)
+    one.page.get_by_role("button", name="Start a session").click()  # the example is for the offline one
+    expect(one.page.get_by_label("Agent").locator("option")).to_have_count(3)
+    expect(one.page.get_by_label("Agent")).to_have_value("scripted")
+    one.page.keyboard.press("Escape")
+    assert server.client.get("sessions", one.new("Usual", "hello"))["agent"] == "helper"
+    assert server.client.get("sessions", one.new("Other", "hello", agent="scripted"))["agent"] == "scripted"
+
+
 def test_what_the_server_refuses_is_said_in_its_own_words(serve: Serve, visit: Open) -> None:
     server = serve()
     one = visit(server)

@@ -159,7 +159,7 @@ class Server:
         from ..surfaces.http.front import Front
         from ..surfaces.http.keys import Keys
         from ..surfaces.http.sockets import listen_unix
-        from .composing import runtime_for
+        from .composing import chosen, runtime_for
 
         assert self._logs is not None
         self._runtime = runtime = runtime_for(
@@ -199,6 +199,7 @@ class Server:
             down=lambda force: self._ending.ask("down", force),
             started=self._started,
             config_file=loaded.file,
+            usual=lambda model: chosen(loaded, model=model).name,
         )
         await self._front.start()
         self._go_on()

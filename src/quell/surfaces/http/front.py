@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,6 +57,7 @@ class Front:
         down: Callable[[bool], object],
         started: float = 0.0,
         config_file: str = "",
+        usual: Callable[[str], str] | None = None,
     ) -> None:
         from ... import __version__
 
@@ -64,6 +66,8 @@ class Front:
         self._keys = keys
         self._hosts = hosts
         self._info = ServerInfo(__version__, runtime.state_dir, url, started or time.time(), config_file)
+        if usual is not None:
+            self._info = replace(self._info, usual=usual)
         self._down = down
         self._kernel = asyncio.get_running_loop()
         self._ready: Fact[Feed] = Fact(self._kernel)

@@ -53,9 +53,10 @@ class Orders(Reading):
 
     async def open(self, asked: Asked) -> Card:
         wish: Open = asked.body
+        agent = wish.agent or self.parts.info.usual(wish.model)
 
         async def run(rt: Runtime) -> str:
-            session = await rt.open(wish.agent, wish.cwd or ".", title=wish.title, model=wish.model)
+            session = await rt.open(agent, wish.cwd or ".", title=wish.title, model=wish.model)
             if wish.text:
                 try:
                     await session.send(wish.text).accepted()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from ...config import SCRIPTED
 from .bridge import LIMIT, Bridge
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class ServerInfo:
     """Without a slash at its end; empty if there is no address but the Unix socket."""
     started: float
     config_file: str = ""
+    usual: Callable[[str], str] = lambda _model: SCRIPTED.name
+    """Who answers where no agent is named, with that model or, if it is empty, with none named. UsageError."""
 
 
 @dataclass(frozen=True)

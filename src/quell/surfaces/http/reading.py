@@ -11,6 +11,7 @@ import msgspec
 from starlette.responses import Response
 
 from ...config import Agent, Settings
+from ...errors import UsageError
 from ...events import DELTAS, ENDERS, SessionForked, StopReceipt, decode
 from ...kernel.export import to_markdown
 from ...kernel.journal import PAGE
@@ -122,7 +123,11 @@ class Reading:
         return card
 
     async def agents(self, asked: Asked) -> Agents:
-        return Agents([view(one) for one in self.bridge.agents])
+        try:
+            usual = self.parts.info.usual("")
+        except UsageError:  # the one that is configured is not there, or has no model
+            usual = ""
+        return Agents([view(one) for one in self.bridge.agents], usual)
 
     async def config(self, asked: Asked) -> Config:
         settings: Settings = self.bridge.runtime.settings

@@ -127,6 +127,8 @@ class AgentView(msgspec.Struct, frozen=True):
 
 class Agents(msgspec.Struct, frozen=True):
     agents: list[AgentView]
+    default: str
+    """Who answers where none is named; empty if nobody can."""
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -220,7 +222,8 @@ class Events(msgspec.Struct, frozen=True):
 
 
 class Open(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    agent: Name = "scripted"
+    agent: Annotated[str, msgspec.Meta(max_length=200)] = ""
+    """Empty: whoever is configured to answer, else the offline one."""
     cwd: str = ""
     """A folder; empty for the server's own."""
     title: Title = ""

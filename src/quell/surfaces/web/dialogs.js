@@ -64,18 +64,18 @@ function field(label, input, hint = "") {
 export function askNew({ text = "", cwd = "", agent = "" } = {}) {
   const agents = el(
     "select",
-    { name: "agent", required: true, autofocus: !text },
-    el("option", { value: agent || "scripted" }, agent || "scripted"),
+    { name: "agent", autofocus: !text },
+    el("option", { value: agent }, agent || "…"),
   );
   get("agents").then(
     (answer) => {
-      const chosen = agents.value;
+      const chosen = agents.value || answer.default;
       agents.replaceChildren(
         ...answer.agents.map((one) =>
           el(
             "option",
             { value: one.name },
-            one.harness || one.model !== one.name ? `${one.name} · ${one.harness || one.model}` : one.name,
+            [one.name, ...[one.harness || one.model].filter((by) => by && by !== one.name)].join(" · "),
           ),
         ),
       );

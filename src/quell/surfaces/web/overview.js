@@ -44,7 +44,7 @@ export class Overview {
   }
 
   welcome() {
-    const start = button("Start a session", () => this.page.acts.open({ text: TRY }), { class: "send" });
+    const start = button("Start a session", () => this.page.acts.open({ text: TRY, agent: "scripted" }), { class: "send" });
     const step = (words, ...more) => el("li", {}, el("p", {}, words, ...more));
     return el(
       "div",
