@@ -16,6 +16,7 @@ QuellError
 ├── NotAnsweredError    the message was parked by a stop, or discarded
 ├── PluginRefusedError  the plugin cannot be loaded, removed or named so
 ├── StoreError          the log cannot be opened or written; the sentence says why, and the file is left as it is
+│   └── LogUnreadableError  the log is damaged, another program's, or of a newer quell
 ├── ModelError          raised by models: what went wrong, told to the person
 │   └── ContextFullError  the conversation is longer than the model can read
 └── ToolError           raised by tools: what went wrong, told to the model
@@ -98,6 +99,10 @@ class PluginRefusedError(QuellError):
 
 class StoreError(QuellError):
     """Raised when events cannot be kept. What was acknowledged before is on disk."""
+
+
+class LogUnreadableError(StoreError):
+    """Raised when a log is there and cannot be understood. The same folder will not do until it is moved away."""
 
 
 class ModelError(QuellError):

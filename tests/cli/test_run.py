@@ -3,9 +3,11 @@
 import contextlib
 import json
 import os
+import re
 import select
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -257,6 +259,46 @@ def test_several_run_at_once_each_in_a_folder_of_its_own(state_dir: Path) -> Non
             one.send_signal(signal.SIGINT)
         assert (first.wait(BOUND), second.wait(BOUND)) == (130, 130)
     assert said("third")[0] == 0 and not (state_dir / "runs" / "3").exists()
+
+
+@pytest.mark.parametrize("damage", ["an event", "the file"])
+def test_a_log_that_cannot_be_read_is_named_and_left_and_the_run_goes_on_elsewhere(
+    state_dir: Path, damage: str
+) -> None:
+    assert said("first", "--title", "lost")[0] == 0
+    log = state_dir / "runs" / "1" / "log.sqlite"
+    if damage == "an event":
+        with contextlib.closing(sqlite3.connect(log)) as connection, connection:
+            connection.execute("UPDATE events SET body = x'7b7d' WHERE seq = (SELECT max(seq) FROM events)")
+    else:
+        log.write_bytes(b"no database" * 100)
+    before = log.read_bytes()
+    code, out, err = said("second")
+    assert (code, out) == (0, "You said: second\n")
+    assert err.count(str(log)) == 1 and "goes on in another folder" in err and "unexpected" not in err
+    assert (state_dir / "runs" / "2").exists() and not (state_dir / "runs" / "3").exists()
+    named = said("--state", log.parent, "third")
+    assert named[0] == 125 and str(log) in named[2] and "unexpected" not in named[2]
+    if damage == "the file":
+        assert log.read_bytes() == before
+    log.unlink()  # every log that is left is checked
+
+
+def test_a_session_whose_agent_and_model_are_gone_is_resumed_with_others(tmp_path: Path) -> None:
+    config = tmp_path / "gone.toml"
+    config.write_text('[models.gone]\nbase_url = "http://127.0.0.1:1/v1"\n[agents.its]\nmodel = "gone:x"\n')
+    assert said("--config", config, "--agent", "its", "--title", "orphan", "hi")[0] == 1
+    assert said("--config", config, "--model", "gone:y", "--title", "bare", "hi")[0] == 1
+    for words, sentence in (
+        (["--resume", "orphan", "hi"], "there is no agent 'its'.*--agent or --model says who goes on"),
+        (["--resume", "orphan", "--model", "scripted", "hi"], "there is no agent 'its'.*; --agent says who goes on"),
+        (["--resume", "bare", "hi"], "there is no model 'gone'.*--agent or --model says who goes on"),
+    ):
+        code, _, err = said(*words)
+        assert code == 125 and re.search(sentence, err), err
+    assert said("--resume", "orphan", "--agent", "scripted", "again")[:2] == (0, "You said: again\n")
+    assert said("--resume", "bare", "--model", "scripted", "again")[:2] == (0, "You said: again\n")
+    assert said("--resume", "orphan", "and now without")[:2] == (0, "You said: and now without\n")
 
 
 # -- ends

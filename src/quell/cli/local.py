@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..errors import QuellError, StateInUseError, UsageError
+from ..errors import LogUnreadableError, QuellError, StateInUseError, UsageError
 from . import places
 from .codes import FAILED, OURS
 from .ending import Asked, Ending
@@ -212,12 +212,16 @@ class Local:
                 await self._enter(named)
             except StateInUseError as error:
                 raise StateInUseError(_in_use(named, resumed, str(error))) from None
+            except LogUnreadableError as error:
+                raise LogUnreadableError(_within(named, error)) from None
             return None
         for folder in places.runs():
             try:
                 return await self._enter(folder)
             except StateInUseError:
                 continue
+            except LogUnreadableError as error:
+                self.say(f"{_within(folder, error)}; this goes on in another folder")
         raise UsageError(f"{places.MOST} runs are going on: that is enough")
 
     async def _enter(self, folder: str) -> None:
@@ -229,7 +233,7 @@ class Local:
         self._show_records(runtime.redaction)
         try:
             await runtime.__aenter__()
-        except StateInUseError:
+        except (StateInUseError, LogUnreadableError):
             self._runtime = None
             raise
         self.ending.serve(folder, lambda reason: None)
@@ -241,9 +245,7 @@ class Local:
         if wish.strategy is not None:
             runtime.host.registry.strategy(wish.strategy)  # refused before anything is begun
         if resumed is not None:
-            session = await runtime.resume(resumed.id)
-            if wish.agent or wish.model:
-                await session.use(wish.agent, wish.model)
+            session = await self._resume(resumed)
         else:
             assert agent is not None
             session = await runtime.open(agent.name, wish.cwd or ".", title=wish.title or "", model=wish.model)
@@ -253,6 +255,16 @@ class Local:
         if changes:
             session.agent = replace(session.agent, **changes)
         return session
+
+    async def _resume(self, resumed: places.Known) -> Session:
+        wish = self._wish
+        try:
+            return await self.runtime.resume(resumed.id, agent=wish.agent or "", model=wish.model or "")
+        except UsageError as error:  # whoever answered in it is not configured any more
+            if wish.agent:
+                raise
+            flags = "--agent" if wish.model else "--agent or --model"
+            raise UsageError(f"{error}; {flags} says who goes on with session {resumed.id}") from None
 
     # -- while it runs
 
@@ -291,6 +303,11 @@ class Local:
         cheap = (hurry or bool(asked)) and not self.jobs
         self.receipt = await runtime.close(reason=reason, grace=CHEAP if cheap else None)
         return self.receipt
+
+
+def _within(folder: str, error: LogUnreadableError) -> str:
+    """Whose log it is about: the kernel knows no files."""
+    return str(error) if folder in str(error) else f"{os.path.join(folder, places.LOG)}: {error}; move it away"
 
 
 def _in_use(folder: str, resumed: places.Known | None, sentence: str) -> str:

@@ -207,8 +207,14 @@ class Host:
             child.history.apply(event)
         return await self._handed_over(child)
 
-    async def resume(self, id: str) -> Session:  # noqa: A002  the word for it everywhere
+    async def resume(self, id: str, agent: str = "", model: str = "") -> Session:  # noqa: A002  the word for it
         """One that is in the log. Whoever asks while it is read gets the same session."""
+        session = await self._resumed(id, agent, model)
+        if agent or model:
+            await session.use(agent, model)
+        return session
+
+    async def _resumed(self, id: str, agent: str, model: str) -> Session:  # noqa: A002  as above
         self.archive.exists(is_text("the name of a session", id))
         live = self.live.get(id)
         if live is not None and live.closing is None:
@@ -218,7 +224,7 @@ class Host:
             await live.closing.wait()
         loading = self._loading.get(id)
         if loading is None:
-            loading = self._loading[id] = self.see_to(lambda: self._load(id))
+            loading = self._loading[id] = self.see_to(lambda: self._load(id, agent, model))
             loading.then(lambda: self._loading.pop(id, None))
         return await loading.wait()
 
@@ -336,8 +342,8 @@ class Host:
             raise
         return session
 
-    async def _load(self, id_: str) -> Session:
-        session = await from_log(self, id_)
+    async def _load(self, id_: str, agent: str = "", model: str = "") -> Session:
+        session = await from_log(self, id_, agent, model)
         self.admit()
         self.archive.exists(id_)
         if (live := self.live.get(id_)) is None:
@@ -346,4 +352,4 @@ class Host:
         if live.closing is None:
             return live  # it was opened while it was looked for
         await live.closing.wait()
-        return await self._load(id_)
+        return await self._load(id_, agent, model)

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from ..errors import StoreError
+from ..errors import LogUnreadableError, StoreError
 from ..events import (
     ENDERS,
     OPENERS,
@@ -244,7 +244,7 @@ class Journal:
         found: list[Event] = []
         while True:
             rows = await self._store.read(after=after, upto=upto, session=session, kinds=kinds, limit=PAGE)
-            found += [decode(row.body) for row in rows]
+            found += [_event(row) for row in rows]
             if len(rows) < PAGE:
                 return found
             after = rows[-1].seq
@@ -252,7 +252,7 @@ class Journal:
     async def page(self, after: int, upto: int, session: str | None) -> list[Event]:
         """The next few, in order."""
         rows = await self._store.read(after=after, upto=upto, session=session, limit=PAGE)
-        return [decode(row.body) for row in rows]
+        return [_event(row) for row in rows]
 
     async def rows(
         self, after: int, upto: int | None, session: str | None, kinds: tuple[str, ...] = (), limit: int = PAGE
@@ -300,6 +300,14 @@ class Journal:
         for follower in list(self.followers):
             follower.close()
         self._failed(self.broken)
+
+
+def _event(row: Row) -> Event:
+    """Whatever wrote the row: a fault of the disk, or somebody else's hand."""
+    try:
+        return decode(row.body)
+    except (ValueError, RecursionError) as error:
+        raise LogUnreadableError(f"event {row.seq} of the log cannot be read ({error}): the log is damaged") from None
 
 
 def _body(event: Event) -> bytes:

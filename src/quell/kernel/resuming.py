@@ -28,15 +28,19 @@ if TYPE_CHECKING:
 E = TypeVar("E", bound=Event)
 
 
-async def from_log(host: Host, id_: str) -> Session:
-    """Nobody else knows it yet."""
+async def from_log(host: Host, id_: str, agent: str = "", model: str = "") -> Session:
+    """Nobody else knows it yet. Who is named answers, also where whoever answered before is not there any more."""
     events = await host.journal.read(session=id_)
     opened = _last(SessionOpened, events)
     if opened is None or _last(SessionDeleted, events) is not None:
         raise NoSessionError(f"there is no session {id_!r}")
-    agent, place = await _agent(host, events, opened), folder(opened.cwd)
-    await host.sandbox.check(agent, place)
-    session = Session(host, id_, agent, place, opened.title, None, None)
+    if agent or model:
+        answers = _named(host, events, opened, agent, model)
+    else:
+        answers = await _agent(host, events, opened)
+    place = folder(opened.cwd)
+    await host.sandbox.check(answers, place)
+    session = Session(host, id_, answers, place, opened.title, None, None)
     session.history = await host.archive.history(id_)
     session.allowed = allowed_in(events)
     queue, title, turns = Queue(), opened.title, 0
@@ -49,6 +53,14 @@ async def from_log(host: Host, id_: str) -> Session:
     session.depth = opened.depth
     session.resumed(title, max(one.epoch for one in events), turns, parked)
     return session
+
+
+def _named(host: Host, events: Sequence[Event], opened: SessionOpened, agent: str, model: str) -> Agent:
+    """As `Session.use` has it: another agent brings its own model, or has the one before."""
+    last = _last(SessionConfigured, events)
+    if agent:
+        return host.agent(agent, model, instead=last.model if last is not None else "")
+    return host.agent(opened.agent if last is None else last.agent, model)
 
 
 async def _agent(host: Host, events: Sequence[Event], opened: SessionOpened) -> Agent:

@@ -119,9 +119,9 @@ class Runtime:
         """
         return await self.host.open_session(agent, cwd, title, model or "")
 
-    async def resume(self, id: str) -> Session:  # noqa: A002  the word for it everywhere
-        """A session of the log, as it was left."""
-        return await self.host.resume(id)
+    async def resume(self, id: str, *, agent: str = "", model: str = "") -> Session:  # noqa: A002  the word for it
+        """A session of the log, as it was left; or from now on with this agent or model, as `Session.use` has it."""
+        return await self.host.resume(id, agent, model)
 
     async def restart(self, id: str, *, reason: str = "restart") -> tuple[Receipt, Session]:  # noqa: A002  as above
         """Stop all of a session, and begin it anew: the receipt of the stop, and the new incarnation.

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from urllib.parse import quote
 
-from ..errors import StoreError
+from ..errors import LogUnreadableError, StoreError
 
 APPLICATION = 0x5175656C
 """`Quel`, in the header of the file: says whose it is."""
@@ -36,6 +36,8 @@ STEPS: Sequence[Sequence[str]] = (
 )
 """The step at n leads from version n to n+1, in one transaction. Old ones are never edited."""
 
+LOG = "log"
+"""What it is called in a sentence; there are other files of SQLite."""
 CHECK_UPTO = 4 * 1024 * 1024
 """Bytes: a file up to this size is checked whole when it is opened; that takes some 10 ms."""
 BUSY_STEP = 0.1
@@ -113,9 +115,9 @@ def check(connection: sqlite3.Connection, path: str) -> int:
     application, version = pragma(connection, "application_id"), pragma(connection, "user_version")
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     if application != APPLICATION and (application or version or tables):
-        raise StoreError(f"the log {path} is a database of another program; choose another place for the log")
+        raise LogUnreadableError(f"the log {path} is a database of another program; choose another place for the log")
     if version > len(STEPS):
-        raise StoreError(
+        raise LogUnreadableError(
             f"the log {path} was written by a newer quell (version {version} of the log, this one knows {len(STEPS)});"
             " update quell, or choose another place for the log"
         )
@@ -128,13 +130,12 @@ def check(connection: sqlite3.Connection, path: str) -> int:
     return version
 
 
-def refusal(path: str, error: sqlite3.Error, what: str = "log") -> StoreError:
+def refusal(path: str, error: sqlite3.Error, what: str = LOG) -> StoreError:
     """What SQLite says, in a sentence that says what to do; `what` is the file for a person."""
     code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
     if code == sqlite3.SQLITE_NOTADB:
-        return StoreError(
-            f"the {what} {path} is not a database, and is left as it is; move it away, or name another file"
-        )
+        said = f"the {what} {path} is not a database, and is left as it is; move it away, or name another file"
+        return LogUnreadableError(said) if what == LOG else StoreError(said)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreError(f"the {what} {path} is locked by another process; end that one, or name another file")
     if code == sqlite3.SQLITE_FULL:
@@ -153,12 +154,13 @@ def refusal(path: str, error: sqlite3.Error, what: str = "log") -> StoreError:
     return StoreError(f"the {what} {path} cannot be used: {type(error).__name__}: {error}")
 
 
-def damaged(path: str, said: str, what: str = "log") -> StoreError:
-    words = " ".join(said.split())
-    return StoreError(f"the {what} {path} is damaged, and is left as it is ({words}); move it away, or restore a copy")
+def damaged(path: str, why: str, what: str = LOG) -> StoreError:
+    words = " ".join(why.split())
+    said = f"the {what} {path} is damaged, and is left as it is ({words}); move it away, or restore a copy"
+    return LogUnreadableError(said) if what == LOG else StoreError(said)
 
 
-def writable(path: str, needed: str, what: str = "log") -> None:
+def writable(path: str, needed: str, what: str = LOG) -> None:
     """StoreError where the file or folder that is needed for it cannot be written."""
     if os.access(needed, os.R_OK | os.W_OK, effective_ids=True):
         return
