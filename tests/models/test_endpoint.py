@@ -134,6 +134,8 @@ def test_the_sdks_are_not_loaded_before_a_model_is_made() -> None:
     brought: list[str] = []
 
     class Context:
+        scope = None
+
         def model(self, name: str, make: object) -> None:
             brought.append(name)
 

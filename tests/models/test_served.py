@@ -51,14 +51,6 @@ def imported() -> None:
     sdk("openai"), sdk("anthropic")
 
 
-def nobody(server: ModelServer) -> bool:
-    """Whether all its connections go, a moment after the last answer."""
-    end = time.monotonic() + 5
-    while server.connections and time.monotonic() < end:
-        time.sleep(0.002)
-    return server.connections == 0
-
-
 # -- what is said
 
 
@@ -212,7 +204,8 @@ def test_an_answer_without_an_end_is_not_read_to_it(api: str, reply: Reply, monk
     with ModelServer(reply) as server:
         with pytest.raises(ModelError, match="it has more than"):
             chunks(api, server)
-        assert nobody(server) and len(server.requests) == 1
+        server.wait_alone()
+        assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("reply", [Fails("context"), Fails(413), Says("One") + Fails("context")])
@@ -308,7 +301,7 @@ def test_a_hung_stream_is_closed_at_once(api: str, after: int | None, how: str) 
         began = run(main(server))
         (request,) = server.wait_closed()
         assert request.ended_at - began < AT_ONCE
-        assert nobody(server)
+        server.wait_alone()
 
 
 def test_a_cancel_while_it_connects_leaves_nothing(api: str) -> None:
@@ -364,7 +357,7 @@ def stream_cancelled(api: str, budget: float) -> Coverage:
 
         found = cancel_everywhere(target, name=f"stream-{api}", budget=budget)
         server.wait_closed()
-        assert nobody(server)
+        server.wait_alone()
     return found
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ..config import Provider
 from ..ports import Ask, Model, PluginContext
 from .endpoint import UNUSED, Endpoint
+from .line import Owner
 from .messages import MessagesReader, messages_body, messages_spared
 from .patience import Patience
 from .served import Api, Json, Reader, Response, Served, rehearse
@@ -74,16 +75,16 @@ class _Messages:
         return messages_spared(body, words)
 
 
-def make(provider: Provider, patience: Patience | None = None) -> Model:
-    """Imports the SDK, which takes a while: in a thread."""
-    return Served(provider, _Sdk(), patience)
+def make(provider: Provider, patience: Patience | None = None, scope: Owner | None = None) -> Model:
+    """Imports the SDK, which takes a while: in a thread. Its connections are the scope's."""
+    return Served(provider, _Sdk(), patience, scope)
 
 
 class _Plugin:
     name = "anthropic"
 
     def setup(self, ctx: PluginContext) -> None:
-        ctx.model("anthropic", functools.partial(make, Provider(name="anthropic", kind="anthropic")))
+        ctx.model("anthropic", functools.partial(make, Provider(name="anthropic", kind="anthropic"), scope=ctx.scope))
 
 
 plugin = _Plugin()

@@ -97,6 +97,11 @@ def of_connection(endpoint: Endpoint, error: BaseException) -> Fault:
     return Passing(f"the connection to {endpoint.host} was lost")
 
 
+def was_lost(error: BaseException) -> bool:
+    """Whether the other side hung up."""
+    return bool({type(one).__name__ for one in _chain(error)} & {"RemoteProtocolError", "ReadError", "WriteError"})
+
+
 def garbled(endpoint: Endpoint, what: str) -> str:
     return f"what came from {endpoint.url} is no answer of a model: {what}; is the address right?"
 

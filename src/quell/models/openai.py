@@ -14,6 +14,7 @@ from ..config import Provider
 from ..ports import Ask, Model, PluginContext
 from .chat import OPTIONAL, ChatReader, chat_body, spared
 from .endpoint import UNUSED, Endpoint
+from .line import Owner
 from .patience import Patience
 from .responses import ResponsesReader, responses_body, responses_spared
 from .served import Api, Json, Reader, Response, Served, rehearse
@@ -95,16 +96,16 @@ class _Chat:
         return spared(body, words, OPTIONAL)
 
 
-def make(provider: Provider, patience: Patience | None = None) -> Model:
-    """Imports the SDK, which takes a while: in a thread."""
-    return Served(provider, _Sdk(), patience)
+def make(provider: Provider, patience: Patience | None = None, scope: Owner | None = None) -> Model:
+    """Imports the SDK, which takes a while: in a thread. Its connections are the scope's."""
+    return Served(provider, _Sdk(), patience, scope)
 
 
 class _Plugin:
     name = "openai"
 
     def setup(self, ctx: PluginContext) -> None:
-        ctx.model("openai", functools.partial(make, Provider(name="openai")))
+        ctx.model("openai", functools.partial(make, Provider(name="openai"), scope=ctx.scope))
 
 
 plugin = _Plugin()

@@ -6,6 +6,7 @@ import functools
 
 from ..config import Provider
 from ..ports import Model, Plugin, PluginContext
+from .line import Owner
 from .patience import Patience
 
 
@@ -21,12 +22,12 @@ class _Plugin:
         self._patience = patience
 
     def setup(self, ctx: PluginContext) -> None:
-        ctx.model(self._provider.name, functools.partial(_make, self._provider, self._patience))
+        ctx.model(self._provider.name, functools.partial(_make, self._provider, self._patience, ctx.scope))
 
 
-def _make(provider: Provider, patience: Patience | None) -> Model:
+def _make(provider: Provider, patience: Patience | None, scope: Owner) -> Model:
     if provider.kind == "anthropic":
         from .anthropic import make
     else:
         from .openai import make
-    return make(provider, patience)
+    return make(provider, patience, scope)

@@ -19,8 +19,8 @@ from ..config import Provider
 from ..errors import ModelError
 from ..ports import Ask, Chunk, Message, ToolSpec
 from .endpoint import Endpoint, endpoint_of
-from .faults import garbled, of_connection, of_status
-from .line import line
+from .faults import garbled, of_connection, of_status, was_lost
+from .line import Line, Lines, Owner
 from .patience import Passing, Patience, patient
 from .sse import Garbled, read
 
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 Json = dict[str, Any]
 DONE = "[DONE]"
+LAST = 0.1
+"""Seconds for the end of a stream after the end of its answer. A server that keeps it open loses the connection."""
 
 
 class Broken(Exception):
@@ -108,12 +110,15 @@ def rehearse(sdk: Sdk, *providers: Provider) -> None:
 
 
 class Served:
-    """Implements `ports.Model`."""
+    """Implements `ports.Model`. With a scope, connections are used again, and go with it."""
 
-    def __init__(self, provider: Provider, sdk: Sdk, patience: Patience | None = None) -> None:
+    def __init__(
+        self, provider: Provider, sdk: Sdk, patience: Patience | None = None, scope: Owner | None = None
+    ) -> None:
         self._provider = provider
         self._sdk = sdk
         self._patience = patience or Patience()
+        self._lines = Lines(sdk.verify, scope)
 
     async def answer(self, ask: Ask) -> AsyncIterator[Chunk]:
         if not ask.model:
@@ -130,29 +135,38 @@ class Served:
         """One, and another for each thing that the server does not know and we can do without."""
         while True:
             try:
-                async with aclosing(self._attempt(api, ask, endpoint, body)) as chunks:  # type: ignore[type-var]
+                async with (
+                    self._lines.to(endpoint.url) as line,
+                    aclosing(self._attempt(line, api, ask, endpoint, body)) as chunks,  # type: ignore[type-var]
+                ):
                     async for chunk in chunks:
                         yield chunk
                 return
+            except _Stale:
+                continue
             except _Unknown as error:
                 refused = error
             if not api.spare(body, str(refused)):
                 raise refused.fault
 
-    async def _attempt(self, api: Api, ask: Ask, endpoint: Endpoint, body: Json) -> AsyncIterator[Chunk]:
+    async def _attempt(self, line: Line, api: Api, ask: Ask, endpoint: Endpoint, body: Json) -> AsyncIterator[Chunk]:
         reader = api.reader(ask, endpoint, self._provider)
+        answered = False
         try:
-            async with line(self._sdk.verify) as http, api.send(http, endpoint, body) as sent:
+            async with api.send(line.http, endpoint, body) as sent:
+                answered = True
                 response = sent.http_response
                 await _check(response)
-                async with aclosing(response.aiter_bytes()) as parts, aclosing(read(parts)) as events:  # type: ignore[type-var]
-                    async for data in events:
-                        if data.startswith(DONE):
-                            break
-                        for chunk in reader.take(_decoded(data)):
-                            yield chunk
-                        if reader.over:
-                            break
+                async with aclosing(response.aiter_bytes()) as parts:
+                    async with aclosing(read(parts)) as events:  # type: ignore[type-var]
+                        async for data in events:
+                            if data.startswith(DONE):
+                                break
+                            for chunk in reader.take(_decoded(data)):
+                                yield chunk
+                            if reader.over:
+                                break
+                    line.whole = await self._ends(parts)
             for chunk in reader.end():
                 yield chunk
             return
@@ -161,8 +175,25 @@ class Served:
         except Garbled as error:
             fault = ModelError(garbled(endpoint, str(error)))
         except self._sdk.errors as error:
-            fault = _told(endpoint, ask.model, error)
+            stale = line.used and not answered and was_lost(error)
+            fault = _Stale() if stale else _told(endpoint, ask.model, error)
         raise fault  # outside, so that it does not carry the SDK's own error along, with the key in its request
+
+    async def _ends(self, parts: AsyncIterator[bytes]) -> bool:
+        """Whether nothing follows: then the connection can be used again. The answer is whole either way."""
+        try:
+            async with asyncio.timeout(LAST):
+                async for _ in parts:
+                    pass
+        except (TimeoutError, Garbled):
+            return False
+        except self._sdk.errors:
+            return False
+        return True
+
+
+class _Stale(Exception):
+    """A connection that had waited was gone when it was wanted: another is as good as new."""
 
 
 class _Unknown(Exception):

@@ -44,6 +44,8 @@ class ModelServer:
     ) -> None:
         self.requests: list[ModelRequest] = []
         """All of them, in the order in which they came."""
+        self.accepted = 0
+        """The connections that clients have made so far."""
         self._answers = Answers(key=key, models=models, window=window)
         self._answers.script += script
         self._port = port
@@ -113,6 +115,10 @@ class ModelServer:
         self._wait(lambda: not self.open, bound, "the end of every answer")
         return [request for request in self.requests if request.ended == "left"]
 
+    def wait_alone(self, bound: float = BOUND) -> None:
+        """When no client has a connection any more, be it one that waits for another request."""
+        self._wait(lambda: not self._connections, bound, "the end of every connection")
+
     async def requested(self, n: int = 1, bound: float = BOUND) -> ModelRequest:
         """As `wait_request`, in a loop."""
         await self._watch(lambda: len(self.requests) >= n, bound, f"request number {n}")
@@ -127,6 +133,10 @@ class ModelServer:
         """As `wait_closed`, in a loop."""
         await self._watch(lambda: not self.open, bound, "the end of every answer")
         return [request for request in self.requests if request.ended == "left"]
+
+    async def alone(self, bound: float = BOUND) -> None:
+        """As `wait_alone`, in a loop."""
+        await self._watch(lambda: not self._connections, bound, "the end of every connection")
 
     def _has_pieces(self, pieces: int, n: int) -> Callable[[], bool]:
         return lambda: len(self.requests) >= n and self.requests[n - 1].pieces >= pieces
@@ -246,6 +256,7 @@ class ModelServer:
         link.setblocking(False)
         link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection = Connection(link, self._ask, self._tell)
+        self.accepted += 1
         self._connections.add(connection)
         selector.register(link, connection.wants, connection)
 
