@@ -267,6 +267,12 @@ class ModelDelta(Reply, frozen=True, tag="model.delta"):
     channel: Channel = "text"
 
 
+class ModelRestarted(Reply, frozen=True, tag="model.restarted"):
+    """What it has said to this request so far is void, and it says it again; `reason` tells the person why."""
+
+    reason: str = ""
+
+
 class ModelAnswered(Reply, frozen=True, tag="model.answered"):
     text: str = ""
     calls: list[ToolCall] = []

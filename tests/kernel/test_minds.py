@@ -20,6 +20,7 @@ from quell.events import (
     ModelDelta,
     ModelFailed,
     ModelRequested,
+    ModelRestarted,
     PluginError,
     SessionCompacted,
     SessionConfigured,
@@ -367,7 +368,11 @@ def test_an_answer_that_begins_again_is_what_it_said_then(stage: Stage) -> None:
     assert not stage.outside("void").exists()
     (answered,) = stage.of(ModelAnswered)
     assert (answered.text, answered.calls, answered.kept) == ("Hello", [], {})
-    assert [one.text for one in stage.of(ModelDelta)] == ["the connection broke: asking again"]
+    assert not stage.of(ModelDelta)
+    (void,) = stage.of(ModelRestarted)
+    assert (void.reason, void.request) == ("the connection broke: asking again", answered.request)
+    kinds = stage.kinds()
+    assert kinds.index("message.delta") < kinds.index("model.restarted") < kinds.index("model.answered")
 
 
 # -- a context that is full

@@ -29,7 +29,7 @@ from quell.events import (
 )
 from quell.kernel.redaction import MASK, Redaction
 from quell.kernel.runtime import Runtime
-from quell.ports import Ask, Caller, Chunk, PluginContext, Reasoning, Text, Whose
+from quell.ports import Anew, Ask, Caller, Chunk, PluginContext, Reasoning, Text, Whose
 from tests.supervise.loops import until
 
 from .cast import Stage, Troupe, call, idle
@@ -256,6 +256,22 @@ def test_a_secret_is_in_no_event_export_history_or_file_wherever_it_comes_from(s
     assert stage.of(MessageDone)[0].text == key[:-1]  # all but one character of it is no secret
     deltas = [one.text for one in stage.of(MessageDelta)]
     assert "".join(deltas) == f"I know {MASK}.now: {key[:-1]}half an answer, "
+
+
+def test_what_is_held_back_of_a_void_answer_is_not_joined_with_the_next(stage: Stage, key: str) -> None:
+    stage.model.will([Text(f"one {key[:5]}"), Anew("again"), Text(f"{key[5:]} four")])
+
+    async def main(rt: Runtime) -> None:
+        session = await stage.open(rt)
+        seen = [event async for event in session.send("go")]
+        assert [(one.kind, one.text) for one in seen if isinstance(one, MessageDelta)] == [
+            ("message.delta", "one "),
+            ("message.delta", key[:5]),
+            ("message.delta", f"{key[5:]} four"),
+        ]
+        assert [one.kind for one in seen if one.kind in ("message.delta", "model.restarted")][2] == "model.restarted"
+
+    stage.play(main)
 
 
 def test_what_is_held_back_comes_before_the_end_of_its_request(stage: Stage, key: str) -> None:

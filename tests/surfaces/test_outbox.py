@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from quell.events import AdmissionReopened, Event, ModelDelta, PluginEvent, ToolOutput, encode
+from quell.events import AdmissionReopened, Event, ModelDelta, ModelRestarted, PluginEvent, ToolOutput, encode
 from quell.surfaces.http.outbox import CROWD, ENTRIES, MESSAGE, SIZE, Bundle, Outbox, Wish
 from tests.supervise.loops import run_on
 
@@ -65,6 +65,12 @@ def test_text_is_not_moved_past_what_came_between_in_its_session() -> None:
     [message] = emptied(filled(delta(2, "a"), said(3), delta(4, "b"), delta(5, "c")))
     assert [one["seq"] for one in message["events"]] == [2, 3, 5]
     assert texts(message["events"]) == "abc"
+
+
+def test_what_is_void_is_not_joined_with_what_counts() -> None:
+    void = ModelRestarted(seq=4, session="s1", request=1)
+    [message] = emptied(filled(delta(2, "on"), delta(3, "e t"), void, delta(5, "fo"), delta(6, "ur")))
+    assert [one.get("text") for one in message["events"]] == ["one t", None, "four"]
 
 
 def test_text_of_other_sessions_is_merged_past_it() -> None:

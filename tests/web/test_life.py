@@ -6,6 +6,7 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from quell.testing import check_log
+from quell.testing.llm import ModelServer, Says
 from tests.web.conftest import Open, Serve
 
 
@@ -25,6 +26,20 @@ def test_a_conversation_streams_and_its_calls_show_their_output(serve: Serve, vi
     expect(long.locator(".output")).not_to_contain_text("\n2000\n")
     long.get_by_role("button", name=re.compile("Show all")).click()
     expect(long.locator(".output")).to_contain_text("\n2000\n")
+
+
+def test_what_a_model_said_before_it_broke_off_goes_from_the_page(serve: Serve, visit: Open, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    broken, again = Says("one two three").cut(2), Says("four five").hang(2)
+    with ModelServer(broken, again) as model:
+        config.write_text(
+            f'[models.there]\nbase_url = "{model.url}"\n[agents.talker]\nmodel = "there:llama3"\n', encoding="utf-8"
+        )
+        one = visit(serve("served", "--config", str(config)))
+        one.new("Talk", "Count.", agent="talker")
+        expect(one.talk.locator(".note")).to_contain_text("what it said so far is void")
+        expect(one.talk.locator(".answer")).to_have_text("four five")
+        one.page.keyboard.press("Escape")
 
 
 def test_approvals_show_all_arguments_and_are_answered_once(serve: Serve, visit: Open, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Events as a person at a terminal sees them: the answer on stdout as it comes, all else on stderr, tidily.
 
+A pipe or a file gets each answer when it is whole: what a model said before it broke off cannot be taken back there.
+
 Whatever a model or tool says is made safe; what stands on the last line for a moment is gone before anything is said.
 """
 
@@ -15,6 +17,7 @@ from ..events import (
     ModelAnswered,
     ModelDelta,
     ModelRequested,
+    ModelRestarted,
     PluginError,
     ProcessEnded,
     ProcessSpawned,
@@ -67,6 +70,7 @@ class Display:
         self._markdown = Markdown(width=self.out.width, fancy=self.fancy)
         self._clean = Cleaner()
         self._said = ""  # since the model was asked
+        self._held = ""  # of that, what is not on stdout yet
         self._open = 0  # the descriptor of a line that has no end yet
         self._children: dict[str, tuple[int, Cleaner, list[str]]] = {}  # depth, and the line that it is saying
         self._summaries: set[int] = set()
@@ -156,7 +160,7 @@ class Display:
             case ModelRequested():
                 self.break_line()
                 self._markdown.end()
-                self._said = ""
+                self._said = self._held = ""
                 if event.purpose == "compact":
                     self._summaries.add(event.seq)
             case MessageDelta():
@@ -164,7 +168,12 @@ class Display:
             case MessageDone():
                 if not self._said.endswith(event.text):
                     self._answer(event.text)
+                self._tell()
                 self.break_line()
+            case ModelAnswered() | ToolRequested():
+                self._tell()
+            case ModelRestarted():
+                self._said = self._held = ""
             case ModelDelta() if event.channel != "notice" and event.request not in self._summaries:
                 self._think(event.text)
 
@@ -175,6 +184,9 @@ class Display:
             *whole, rest = ("".join(held) + clean.take(event.text)).split("\n")
             held[:] = [rest]
             self.lines([[("dim", one)] for one in whole], depth)
+        elif isinstance(event, ModelRestarted):
+            clean.end()
+            held.clear()
         elif isinstance(event, MessageDone | ToolRequested | TurnEnded):
             rest = "".join(held) + clean.end()
             held.clear()
@@ -188,6 +200,8 @@ class Display:
                 self.line("dim", f"{'▸' if self.fancy else '>'} sub-agent {event.agent}", above + 1)
             case ModelDelta() if event.channel == "notice":
                 self.line("dim yellow", one_line(event.text, 500), depth)
+            case ModelRestarted():
+                self.line("dim yellow", one_line(event.reason, 500), depth)
             case ModelAnswered():
                 self._calls.several(event.session, len(event.calls))
             case SessionCompacted():
@@ -202,12 +216,20 @@ class Display:
     def _answer(self, text: str) -> None:
         if not self._answers or not text:
             return
+        self._said += text
+        self._held += text
+        if self.out.terminal:
+            self._tell()
+
+    def _tell(self) -> None:
+        text, self._held = self._held, ""
+        if not text:
+            return
         if self._open == 2:
             self.break_line()
         self._clear()
-        self._said += text
         self._speak(self._clean.take(text))
-        self._open = 0 if self._said.endswith("\n") else 1
+        self._open = 0 if text.endswith("\n") else 1
 
     def _speak(self, text: str) -> None:
         for part in self._markdown.take(text) if self._styled else [("", text)]:
@@ -226,6 +248,7 @@ class Display:
 
     def ended(self, event: TurnEnded) -> None:
         """How the turn ended, if not with an answer."""
+        self._tell()
         self.break_line()
         if event.end in ("failed", "limit", "interrupted"):
             self.line(

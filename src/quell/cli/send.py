@@ -134,24 +134,37 @@ class Watch:
 
 
 class Speech:
-    """What a model says, as it comes; whatever else is shown begins on a line of its own."""
+    """What a model says, as it comes; whatever else is shown begins on a line of its own.
+
+    A pipe or a file gets of each answer only what is whole, as by `quell run`.
+    """
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._said = ""  # since the model was asked
+        self._held = ""  # of that, what is not shown yet
         self._open = False  # a line has no end yet
 
     def take(self, event: Event) -> None:
         kind, text = event["kind"], event.get("text", "")
         if kind == "model.requested":
             self.end()
-            self._said = ""
+            self._said = self._held = ""
+        elif kind == "model.restarted":
+            self._said = self._held = ""
         elif kind == "message.delta" or (kind == "message.done" and not self._said.endswith(text)):
-            self._screen.write(text)
             self._said += text
-            self._open = not text.endswith("\n") if text else self._open
+            self._held += text
+        if self._screen.terminal or kind in ("model.answered", "message.done", "tool.requested", "turn.ended"):
+            self._tell()
         if kind == "message.done":
             self.end()
+
+    def _tell(self) -> None:
+        text, self._held = self._held, ""
+        if text:
+            self._screen.write(text)
+            self._open = not text.endswith("\n")
 
     def end(self) -> None:
         if self._open:

@@ -127,6 +127,7 @@ _TELL: dict[str, Callable[[Transcript, Event], list[Line]]] = {
     "message.done": Transcript._answer,
     "model.answered": Transcript._step,
     "model.delta": Transcript._notice,
+    "model.restarted": _tells("notice", lambda event: event.get("reason", ""), "dim"),
     "model.failed": _tells("fault", lambda event: event.get("error", ""), "red"),
     "tool.requested": Transcript._call,
     "tool.output": Transcript._showing,

@@ -20,6 +20,7 @@ from ..events import (
     OPENERS,
     Event,
     MessageDone,
+    ModelRestarted,
     StopRequested,
     ToolStarted,
     TurnStarted,
@@ -36,7 +37,7 @@ from .redaction import Redaction
 E = TypeVar("E", bound=Event)
 _log = logging.getLogger("quell")
 _stamp = msgspec.structs.force_setattr
-_DECIDES = ENDERS | {MessageDone.kind}
+_DECIDES = ENDERS | {MessageDone.kind, ModelRestarted.kind}
 """What comes after all of a stream: nothing of it is held back any more."""
 _NOT_INSIDE = frozenset({TurnStarted.kind, StopRequested.kind})
 

@@ -16,6 +16,7 @@ from ..events import (
     ModelDelta,
     ModelFailed,
     ModelRequested,
+    ModelRestarted,
     ToolCall,
     Usage,
     plain,
@@ -195,7 +196,7 @@ class Heard:
                 self.calls.clear()
                 self.kept.clear()
                 self._size = 0
-                self.notice(chunk.text)
+                self._turn.emit(ModelRestarted, request=self._request, cause=self._request, reason=chunk.text)
             case Keep():
                 self.kept[chunk.kind] = plain(chunk.data)
             case ToolCall():

@@ -61,8 +61,11 @@ async def patient(ask: Callable[[], AsyncIterator[Chunk]], patience: Patience) -
         if passing.after is not None and passing.after > LONGEST:
             raise ModelError(f"{passing.sentence}; it asks to wait for {_shown(passing.after)}: try again then")
         seconds = patience.wait(attempt, passing.after)
-        words = f"{passing.sentence}; trying again in {_shown(seconds)} ({attempt} of {patience.again})"
-        yield Anew(words) if said else Notice(words)
+        again = f"trying again in {_shown(seconds)} ({attempt} of {patience.again})"
+        if said:
+            yield Anew(f"{passing.sentence}, and what it said so far is void; {again}")
+        else:
+            yield Notice(f"{passing.sentence}; {again}")
         await asyncio.sleep(seconds)
 
 

@@ -10,6 +10,7 @@ PARTS = {
     "message.delta": "turn.started",
     "message.done": "turn.started",
     "model.delta": "model.requested",
+    "model.restarted": "model.requested",
     "tool.started": "tool.requested",
     "tool.output": "tool.requested",
 }

@@ -46,7 +46,7 @@ class Board:
         *("session.opened", "session.renamed", "session.forked", "session.configured"),
         *("session.closed", "session.deleted"),
         *("turn.started", "turn.ended", "message.user", "message.done"),
-        *("model.requested", "model.answered", "model.failed", "tool.ended", "tool.refused"),
+        *("model.requested", "model.restarted", "model.answered", "model.failed", "tool.ended", "tool.refused"),
         *("approval.asked", "approval.answered", "approval.withdrawn"),
         *("queue.parked", "queue.released", "queue.discarded"),
         *("stop.requested", "stop.receipt", "process.spawned", "process.ended"),

@@ -12,6 +12,7 @@ from ...events import (
     ModelAnswered,
     ModelFailed,
     ModelRequested,
+    ModelRestarted,
     ProcessEnded,
     ProcessSpawned,
     QueueDiscarded,
@@ -175,6 +176,8 @@ class Tile:
                 self._model = event.model
                 if event.purpose == "compact":
                     self._summaries.add(event.seq)
+            case ModelRestarted():
+                self._settle(event.reason)
             case ModelAnswered() | ModelFailed() if event.request in self._summaries:
                 self._summaries.discard(event.request)
                 self._settle("")

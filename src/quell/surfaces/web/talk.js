@@ -122,6 +122,14 @@ class Turn {
     block.text.appendData(text);
   }
 
+  /* The model begins this answer again: what was heard of it is void. */
+  restart(request) {
+    this.answers.get(request)?.node.remove();
+    this.answers.delete(request);
+    const thought = this.thoughts.get(request);
+    if (thought) thought.data = "";
+  }
+
   answer(request, text) {
     const words = text.trim();
     let block = this.answers.get(request);
@@ -221,6 +229,10 @@ const KINDS = {
     if (event.channel === "notice") talk.note(event, event.text ?? "");
     else if (!talk.summaries.has(event.request))
       talk.turn(event)?.think(event.request, event.text ?? "", event.channel === "reasoning" ? "Thinking" : "Draft");
+  },
+  "model.restarted": (talk, event) => {
+    talk.turn(event)?.restart(event.request);
+    talk.note(event, event.reason ?? "");
   },
   "model.answered": (talk, event) => {
     if (!talk.summaries.has(event.request)) talk.turn(event)?.answer(event.request, event.text ?? "");
