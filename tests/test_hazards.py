@@ -14,7 +14,7 @@ ROW = re.compile(r"^\| (H\d\d) \|(.+)\|(.+)\|(.+)\|$")
 NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py::test_\w+)`")
 HAZARD = re.compile(r"\bH\d\d\b")
 
-EVERY_ROW = {f"H{n:02}" for n in (*range(1, 28), *range(30, 42), *range(50, 67))}
+EVERY_ROW = {f"H{n:02}" for n in (*range(1, 28), *range(30, 42), *range(50, 68))}
 """All hazards that are known; a new one is added here and in the table by the change that found it."""
 
 Rows = dict[str, set[str]]

@@ -21,7 +21,7 @@ agent = group(
     built in; yours are in the file of settings.
 
     \b
-    quell agent add coder --model openai:gpt-5 --approve 'shell(git *)=allow'
+    quell agent add coder --model openai:gpt-5 --approve 'shell(git status*)=allow'
     quell run --agent coder "which tests fail?"
     """
 )
@@ -107,7 +107,7 @@ def add(
         typer.Option(
             "--approve",
             metavar="RULE=WORD",
-            help="A rule, as in 'shell(git *)=allow'; may be repeated. WORD: allow, ask or deny.",
+            help="A rule, as in 'shell(git status*)=allow'; may be repeated. WORD: allow, ask or deny.",
         ),
     ] = None,
     isolation: Annotated[
@@ -132,7 +132,7 @@ def add(
     \b
     quell agent add coder --model openai:gpt-5 --tool shell --tool edit
     quell agent add careful --from assistant --isolation bwrap --no-network
-    quell agent add reviewer --system @review.md --approve 'shell(git *)=allow'
+    quell agent add reviewer --system @review.md --approve 'shell(git status*)=allow'
     """
     from .draft import editing
     from .enlisting import rules_of, start_from, text_of

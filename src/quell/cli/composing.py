@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..config import Agent, what_there_is
+from ..config import Agent, usual_file, what_there_is
 from ..configfile import BUILT_IN, Loaded, load, place
 from ..errors import UsageError
 from .screen import note
@@ -82,6 +83,8 @@ def runtime_for(
     """
     from ..runtime import Runtime
 
+    with suppress(OSError):  # commands can be kept from writing only what is there
+        os.makedirs(os.path.dirname(usual_file(os.environ)), mode=0o700, exist_ok=True)
     known = agents_of(loaded) | {one.name: one for one in agents}
     return Runtime(
         state_dir=folder,

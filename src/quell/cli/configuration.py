@@ -94,7 +94,7 @@ def set_(
     quell config set settings.term 3
     quell config set defaults.model openai:gpt-5
     quell config set agents.coder.tools shell,read,write,edit
-    quell config set 'agents.coder.approval.shell(git *)' allow
+    quell config set 'agents.coder.approval.shell(git status*)' allow
     quell config set models.local.key_env LOCAL_API_KEY
     quell config set settings.term --unset
     """

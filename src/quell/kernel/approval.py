@@ -24,6 +24,7 @@ from ..ports import ToolSpec
 from ..supervise.errand import Fact
 from .grants import bound, digest
 from .isolation import around
+from .own import closed
 from .policy import looks, policy
 from .registry import in_thread
 from .subscription import said
@@ -74,14 +75,15 @@ async def _permission(turn: Turn, request: ToolRequested, arguments: Mapping[str
 async def _policy(turn: Turn, tool: str, arguments: Mapping[str, Any], spec: ToolSpec) -> Policy:
     """In a thread where the disk is looked at: it may be slow (H25)."""
     agents, cwd = list(_agents(turn.session)), turn.session.cwd
+    own = closed(turn.session.host.off_limits, cwd) if agents[0].isolation == "none" else []
 
     def decide() -> Policy:
         """A sub-agent is no way round the rules of whoever asks for it: what those do not allow is asked."""
-        by = partial(policy, tool=tool, arguments=arguments, cwd=cwd, parameters=spec.parameters)
-        own = by(agents[0])
-        return "ask" if own == "allow" and any(by(one) != "allow" for one in agents[1:]) else own
+        by = partial(policy, tool=tool, arguments=arguments, cwd=cwd, parameters=spec.parameters, own=own)
+        mine = by(agents[0])
+        return "ask" if mine == "allow" and any(by(one) != "allow" for one in agents[1:]) else mine
 
-    looking = any(looks(one, tool) for one in agents)
+    looking = any(looks(one, tool, arguments) for one in agents)
     return await in_thread(decide, f"approval of {tool}") if looking else decide()
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import FencedError, ToolError
 from ..events import ProcessEnded, ProcessSpawned, ToolOutput, ToolRequested
 from ..supervise import Process, Scope, allow
+from .own import closed
 from .remembering import recall, remember
 
 if TYPE_CHECKING:
@@ -49,7 +50,9 @@ class Call:
         if wishes.get("env") is None:
             wishes["env"] = {**allow(), **self.env}  # no key of ours is for a command
         whole = argv
-        if agent.isolation != "none":
+        if agent.isolation == "none":
+            wishes["sealed"] = closed(self.off_limits, self.cwd)
+        else:
             self._pass_fence()
             whole = await session.host.sandbox.wrap(agent, argv, self.cwd, shown, wishes)
         self._pass_fence()

@@ -8,7 +8,7 @@ from ..errors import UsageError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from typing import Any
 
 
@@ -19,6 +19,7 @@ def spec_for(
     umask: int | None,
     rlimits: Mapping[str, tuple[int, int]] | None,
     nice: int,
+    sealed: Iterable[str] = (),
 ) -> dict[str, Any]:
     """What a keeper must know of a command, but for its streams."""
     if isinstance(argv, str | bytes) or not argv:
@@ -32,6 +33,7 @@ def spec_for(
             "rlimits": [[str(name), int(soft), int(hard)] for name, (soft, hard) in (rlimits or {}).items()],
             "nice": int(nice),
             "session": True,
+            "sealed": [os.fsdecode(path) for path in sealed],
         }
     except (TypeError, ValueError) as error:
         raise UsageError(f"{argv[0]!r} cannot be started so: {error}") from None

@@ -10,7 +10,7 @@ import asyncio
 import contextvars
 import logging
 import os
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -94,6 +94,7 @@ class Scope:
         umask: int | None = None,
         rlimits: Mapping[str, tuple[int, int]] | None = None,
         nice: int = 0,
+        sealed: Iterable[str] = (),
         output_cap: int | None = None,
         limit: int = READ_LIMIT,
         start_limit: float = START_LIMIT,
@@ -101,10 +102,11 @@ class Scope:
         """Start a command in this scope. SpawnError says why it did not start; nothing of it is left then.
 
         Each stream is None (inherit), NULL, PIPE, PTY, a descriptor or an open file; stderr may be STDOUT. Output after
-        `output_cap` bytes is cut off with a marker. If the asker is cancelled before it has the process, the command is
-        ended at once.
+        `output_cap` bytes is cut off with a marker. `sealed` are files and folders that nobody in the box can write
+        from now on, on the rungs where it has mounts of its own (`pidns`, `userns`). If the asker is cancelled before
+        it has the process, the command is ended at once.
         """
-        spec = spec_for(argv, cwd, env, umask, rlimits, nice)
+        spec = spec_for(argv, cwd, env, umask, rlimits, nice, sealed)
         if limit <= 0 or (output_cap is not None and output_cap < 0):
             raise UsageError("`limit` is a number of bytes above 0, and `output_cap` one that is not below 0")
         wanted = Wanted(spec, stdin, stdout, stderr, output_cap, limit, start_limit)

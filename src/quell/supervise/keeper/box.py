@@ -15,7 +15,7 @@ from .ending import SETTLE, Ending
 from .launch import launch
 from .light import signal
 from .link import Link, milliseconds, pair
-from .linux import SignalFd, become_subreaper
+from .linux import SignalFd, become_subreaper, seal
 from .streams import let_go
 
 TYPE_CHECKING = False
@@ -224,6 +224,10 @@ class Keeper:
             os.close(fd)
 
     def _start(self, tree: Tree, spec: dict[str, Any], fds: list[int]) -> None:
+        if self._crowd.namespaced:  # elsewhere the mounts are everybody's
+            for path in spec.get("sealed", ()):
+                if os.access(path, os.W_OK):
+                    seal(path)
         try:
             tree.crowd.enter()
             tree.tried = True
