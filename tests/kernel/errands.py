@@ -22,6 +22,11 @@ def look(who: str, often: int = 1, more: list[float] | None = None) -> dict[str,
     }
 
 
+def numbered(names: dict[int, str]) -> str:
+    """Count."""
+    return str({number + 1: name for number, name in names.items()})
+
+
 def word() -> str:
     """Say a word."""
     return "ein Wört \ud800"

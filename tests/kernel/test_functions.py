@@ -5,6 +5,7 @@ import functools
 import threading
 import types
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
@@ -125,6 +126,25 @@ def test_where_in_an_argument_it_does_not_fit_is_named() -> None:
         run(go, {"to": {"city": 3}})
 
 
+def test_keys_are_text_in_json_and_become_what_they_are_meant_to_be() -> None:
+    async def count(names: dict[int, str]) -> str:
+        """Count."""
+        return str({number + 1: name for number, name in names.items()})
+
+    assert run(count, {"names": {"1": "one"}}) == "{2: 'one'}"
+    with pytest.raises(ToolError, match=r"a key of the argument `names` does not fit: Expected `int`, got `str`$"):
+        run(count, {"names": {"one": "one"}})
+
+
+def test_a_text_beside_a_type_describes_it_and_a_default_may_be_a_struct() -> None:
+    async def go(to: Annotated[str, "where to"], by: Place = Place("Lyon")) -> str:  # noqa: B008  it is not changed
+        """Go."""
+        return f"{to} by {by.city}"
+
+    assert tool_from(go).spec.parameters["properties"]["to"] == {"type": "string", "description": "where to"}
+    assert run(go, {"to": "Paris"}) == "Paris by Lyon"
+
+
 def untyped(who) -> str:  # type: ignore[no-untyped-def]  # that is the point
     """Greet."""
     return str(who)
@@ -154,6 +174,16 @@ def odd(who: Callable[[], int]) -> str:
     return ""
 
 
+def elsewhere(who: str, path: Path) -> str:
+    """Greet."""
+    return ""
+
+
+def endless(most: float = float("inf")) -> str:
+    """Greet."""
+    return ""
+
+
 @pytest.mark.parametrize(
     ("function", "why"),
     [
@@ -162,13 +192,16 @@ def odd(who: Callable[[], int]) -> str:
         (silent, "no docstring"),
         (many, "has no name that a model could use"),
         (yields, "it yields"),
-        (odd, "odd cannot be a tool"),
+        (odd, "its parameter `who` has no JSON schema: type .*Callable.* is not supported"),
+        (elsewhere, "its parameter `path` has no JSON schema: type .*Path.* is not supported"),
+        (endless, "JSON has no inf, the default of its parameter `most`"),
         (print, "print cannot be a tool"),
     ],
 )
 def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason(function: Callable[..., Any], why: str) -> None:
-    with pytest.raises(PluginRefusedError, match=why):
+    with pytest.raises(PluginRefusedError, match=why) as refused:
         tool_from(function)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("error", [SystemExit(2), StopIteration(3), KeyboardInterrupt()])

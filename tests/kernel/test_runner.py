@@ -62,6 +62,7 @@ def test_arguments_arrive_as_what_they_are_and_results_are_json(tmp_path: Path) 
     async def body(session: Session) -> None:
         said = await run(session, typed_errands.describe, **wanted)
         assert said == "2024 Spot 3.5 <Color.RED: 'red'> ['a', 'b'] Place Lyon FR"
+        assert await run(session, errands.numbered, names={"1": "one"}) == "{2: 'one'}"
         given = json.loads(await run(session, typed_errands.gives, day="2024-05-06"))
         assert given["day"] == "2024-05-06" and given["spot"] == {"x": 1, "y": 2.5} and given["number"] is None
         with pytest.raises(ToolError, match=r"the argument `spots\[0\]\.x` does not fit"):

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
+import re
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -23,7 +25,7 @@ from .running import Named, named, run_apart
 if TYPE_CHECKING:
     from ..ports import Tool
 
-_FIELD_ERROR = " - at `$."
+_WHERE = re.compile(r" - at (?:`(\w+)` in )?`\$\.?([^`]*)`$")
 
 
 def tool_from(function: Callable[..., Any], where: Where | None = None) -> Tool:
@@ -89,10 +91,11 @@ class FunctionTool:
         if missing := [one for one in self._needed if one not in arguments]:
             raise ToolError(f"{name} needs the argument `{missing[0]}`")
         try:
-            return msgspec.convert(dict(arguments), self._shape)
+            return msgspec.convert(dict(arguments), self._shape, str_keys=True)
         except msgspec.ValidationError as error:
-            what, _, where = str(error).partition(_FIELD_ERROR)
-            raise ToolError(f"{name}: the argument `{where.rstrip('`')}` does not fit: {what}") from None
+            found = _WHERE.search(str(error))
+            where = f"{'a key of ' if found[1] else ''}the argument `{found[2]}`" if found else "what it was given"
+            raise ToolError(f"{name}: {where} does not fit: {_WHERE.sub('', str(error))}") from None
 
     def _text(self, result: object) -> str:
         if isinstance(result, str):
@@ -161,18 +164,28 @@ def _types(function: Callable[..., Any], name: str, parameters: list[inspect.Par
     if known is None:
         known = getattr(type(inner).__call__, "__globals__", {})
     try:
-        return get_type_hints(stand_in, known, include_extras=True)
+        return {name: _described(kind) for name, kind in get_type_hints(stand_in, known, include_extras=True).items()}
     except Exception as error:  # noqa: BLE001  a boundary: whatever evaluating an annotation raises
         raise PluginRefusedError(f"{name} cannot be a tool: {type(error).__name__} in its types: {error}") from None
+
+
+def _described(kind: Any) -> Any:
+    """`Annotated[str, "what it is"]` is how many write a description."""
+    if get_origin(kind) is not Annotated:
+        return kind
+    plain, *notes = get_args(kind)
+    meant = [msgspec.Meta(description=one) if isinstance(one, str) else one for one in notes]
+    return Annotated[(plain, *meant)]
 
 
 def _shape(name: str, parameters: Parameters) -> type[msgspec.Struct]:
     fields: list[tuple[str, Any, Any]] = []
     for one, kind in parameters:
+        _check(name, one, kind)
         if one.default is one.empty:
             fields.append((one.name, kind, msgspec.NODEFAULT))
         elif isinstance(
-            one.default, list | dict | set | bytearray
+            one.default, list | dict | set | bytearray | msgspec.Struct
         ):  # msgspec wants to make these anew, as calls do not
             fields.append((one.name, kind, msgspec.field(default_factory=functools.partial(_same, one.default))))
         else:
@@ -181,6 +194,21 @@ def _shape(name: str, parameters: Parameters) -> type[msgspec.Struct]:
         return msgspec.defstruct(name, fields, forbid_unknown_fields=True, kw_only=True)
     except (TypeError, ValueError, NameError) as error:
         raise PluginRefusedError(f"{name} cannot be a tool: {error}") from None
+
+
+def _check(name: str, parameter: inspect.Parameter, kind: Any) -> None:
+    """Each by itself, so that the one which is wrong is named."""
+    try:
+        msgspec.json.schema(kind)
+    except (TypeError, ValueError, NameError) as error:
+        why = str(error).splitlines()[-1]  # before it stands what does not help whoever wrote the function
+        raise PluginRefusedError(
+            f"{name} cannot be a tool: its parameter `{parameter.name}` has no JSON schema: {why}"
+        ) from None
+    if isinstance(parameter.default, float) and not math.isfinite(parameter.default):
+        raise PluginRefusedError(
+            f"{name} cannot be a tool: JSON has no {parameter.default}, the default of its parameter `{parameter.name}`"
+        )
 
 
 def _same(default: Any) -> Any:

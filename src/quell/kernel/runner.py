@@ -134,7 +134,7 @@ def typed(function: Callable[..., Any], raw: dict[str, Any]) -> dict[str, Any]:
 
     stand_in.__annotations__ = {name: function.__annotations__[name] for name in raw}
     types = get_type_hints(stand_in, function.__globals__, include_extras=True)
-    return {name: msgspec.convert(value, types[name]) for name, value in raw.items()}
+    return {name: msgspec.convert(value, types[name], str_keys=True) for name, value in raw.items()}
 
 
 # -- what came of it
