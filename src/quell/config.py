@@ -45,7 +45,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Of one turn, each with its own end; 0 is no limit, but for sub-agents, of whom there are none then."""
+    """Of one turn, each with its own end; 0 is no limit, but for sub-agents, of whom there are none then.
+
+    The tokens and cost of sub-agents count for whoever waits for them, and none goes deeper than any above it may.
+    """
 
     steps: Count = 50
     tokens: Count = 0

@@ -591,3 +591,27 @@ def test_a_sub_agent_is_no_way_round_the_rules_of_whoever_asks_for_it(stage: Sta
             assert stage.outside(top).exists() and len(stage.of(ApprovalAsked)) == 1
 
     stage.play(main)
+
+
+def test_all_that_an_agent_may_do_is_not_what_others_may_do_for_it(stage: Stage) -> None:
+    """What it has no tool for is asked of a sub-agent, unless a rule names that tool; what is denied is denied."""
+    stage.settings = quell.Settings(ask=0.3, term=0.3, approval=0.2)
+    expected = {
+        "bare": ({"*": "allow"}, "nobody answered within"),
+        "meant": ({"*": "allow", "note": "allow"}, ""),
+        "never": ({"*": "allow", "note(name=n*)": "deny"}, "the agent never, which asked for this one, may not use"),
+    }
+    stage.agents = [
+        stage.agent("below", approval={"note": "allow"}),
+        *(stage.agent(name, tools=("agent",), approval=rules) for name, (rules, _) in expected.items()),
+    ]
+
+    async def main(rt: Runtime) -> None:
+        for name in expected:
+            stage.model.will([call("agent", agent="below", text="go")], [call("note", name=name)])
+            await (await stage.open(rt, name)).send("go")
+            assert stage.outside(name).exists() == (name == "meant")
+
+    stage.play(main)
+    bare, never = (one.reason for one in stage.of(ToolRefused))
+    assert bare.startswith(expected["bare"][1]) and never.startswith(expected["never"][1])

@@ -2,9 +2,12 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
 
 import quell
-from quell.events import SessionClosed, SessionOpened, StopRequested, ToolEnded, ToolRefused, TurnEnded
+from quell.events import SessionClosed, SessionOpened, StopRequested, ToolEnded, ToolRefused, TurnEnded, Usage
 from quell.kernel.runtime import Runtime
 from quell.ports import Ask, Chunk, Text
 from tests.supervise.conftest import alive
@@ -79,6 +82,40 @@ def test_sub_agents_go_no_deeper_than_the_limit(stage: Stage) -> None:
     stage.play(main)
     assert [one.depth for one in stage.of(SessionOpened)] == [0, 1, 2]
     assert "2 deep" in stage.of(ToolEnded)[0].error
+
+
+def test_no_sub_agent_goes_deeper_than_any_above_it_may(stage: Stage) -> None:
+    deep = stage.agent("second", limits=quell.Limits(depth=9))
+    stage.agents = [stage.agent(limits=quell.Limits(depth=1)), deep]
+    stage.model.will(delegate(), delegate())
+
+    async def main(rt: Runtime) -> None:
+        assert (await (await stage.open(rt)).send("go")).end == "completed"
+
+    stage.play(main)
+    assert [one.depth for one in stage.of(SessionOpened)] == [0, 1]
+    assert "1 deep" in stage.of(ToolEnded)[0].error
+
+
+@pytest.mark.parametrize("limits", [{"tokens": 100}, {"cost": 1.0}])
+def test_what_sub_agents_use_counts_for_whoever_waits_for_them(stage: Stage, limits: dict[str, Any]) -> None:
+    stage.agents = [stage.agent(limits=quell.Limits(**limits)), stage.agent("second")]
+    note = call("note", name="a")
+    stage.model.will(
+        [*delegate(), Usage(input=10, output=0, cost=0.1)],
+        [note, Usage(input=50, output=50, cost=1.0)],
+        [note, Usage(input=1, output=1)],
+    )
+
+    async def main(rt: Runtime) -> None:
+        ended = await (await stage.open(rt)).send("go")
+        assert ended.end == "limit" and ("110 of 100" in ended.reason or "$1.1000 of $1.0000" in ended.reason)
+        assert ended.usage.input == 10  # its own
+
+    stage.play(main)
+    assert len(stage.model.asks) == 2
+    (below, _) = stage.of(TurnEnded)
+    assert below.end == "limit" and "which actor has with its sub-agents" in below.reason
 
 
 def test_a_session_has_no_more_sub_agents_at_a_time_than_the_limit(stage: Stage) -> None:

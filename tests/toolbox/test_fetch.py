@@ -197,7 +197,7 @@ def test_which_addresses_are_public() -> None:
     private = (
         "0.0.0.0 10.0.0.1 100.64.0.1 127.9.9.9 169.254.0.1 172.16.0.1 192.168.1.1 192.0.2.1 198.18.0.1 224.0.0.1"
         " 240.0.0.1 255.255.255.255 :: ::1 fe80::1 fe80::1%lo fc00::1 ff02::1 ::ffff:127.0.0.1 2002:7f00:1::"
-        " 64:ff9b::7f00:1 2001:db8::1"
+        " 64:ff9b::7f00:1 2001:db8::1 fec0::1 4000::1 ::127.0.0.1"
     )
     assert [one for one in public.split() if not is_public(one)] == []
     assert [one for one in private.split() if is_public(one)] == []

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from ..config import Agent, Policy
+from ..config import Agent, Policy, rule
 from ..errors import FencedError, StoreError
 from ..events import (
     ApprovalAnswered,
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from .turn import Turn
 
 __all__ = ["digest", "permission", "policy"]
+STRICTEST: tuple[Policy, ...] = ("deny", "ask", "allow")
 _log = logging.getLogger("quell")
 
 
@@ -50,11 +51,12 @@ async def permission(turn: Turn, request: ToolRequested, arguments: Mapping[str,
 
 async def _permission(turn: Turn, request: ToolRequested, arguments: Mapping[str, Any], spec: ToolSpec) -> str | None:
     match await _policy(turn, request.tool, arguments, spec):
-        case "allow":
+        case "allow", _:
             return None
-        case "deny":
-            some = any(key.startswith(f"{request.tool}(") for key in turn.session.agent.approval)
-            return f"this agent may not use {request.tool}{' with these arguments' if some else ''}"
+        case "deny", agent:
+            some = any(key.startswith(f"{request.tool}(") for key in agent.approval)
+            who = "this agent" if agent is turn.session.agent else f"the agent {agent.name}, which asked for this one,"
+            return f"{who} may not use {request.tool}{' with these arguments' if some else ''}"
     session, wanted = turn.session, digest(request.tool, arguments, around(turn.session.agent))
     if (session.agent.name, wanted) in session.allowed or await _is_granted(session, wanted):
         return None
@@ -72,26 +74,25 @@ async def _permission(turn: Turn, request: ToolRequested, arguments: Mapping[str
     return answer.reason if isinstance(answer, ApprovalWithdrawn) else "not approved"
 
 
-async def _policy(turn: Turn, tool: str, arguments: Mapping[str, Any], spec: ToolSpec) -> Policy:
-    """In a thread where the disk is looked at: it may be slow (H25)."""
-    agents, cwd = list(_agents(turn.session)), turn.session.cwd
+async def _policy(turn: Turn, tool: str, arguments: Mapping[str, Any], spec: ToolSpec) -> tuple[Policy, Agent]:
+    """With the agent whose rule it is. In a thread where the disk is looked at: it may be slow (H25)."""
+    agents, cwd = [one.agent for one in turn.session.line()], turn.session.cwd
     own = closed(turn.session.host.off_limits, cwd) if agents[0].isolation == "none" else []
 
-    def decide() -> Policy:
-        """A sub-agent is no way round the rules of whoever asks for it: what those do not allow is asked."""
+    def decide() -> tuple[Policy, Agent]:
+        """A sub-agent is no way round the rules of whoever asks for it: the strictest of them counts."""
         by = partial(policy, tool=tool, arguments=arguments, cwd=cwd, parameters=spec.parameters, own=own)
-        mine = by(agents[0])
-        return "ask" if mine == "allow" and any(by(one) != "allow" for one in agents[1:]) else mine
+        found = [(by(agents[0]), agents[0]), *((_for_others(one, tool, by(one)), one) for one in agents[1:])]
+        return min(found, key=lambda one: STRICTEST.index(one[0]))
 
     looking = any(looks(one, tool, arguments) for one in agents)
     return await in_thread(decide, f"approval of {tool}") if looking else decide()
 
 
-def _agents(session: Session | None) -> Iterator[Agent]:
-    """Its own, and those of the sessions above it."""
-    while session is not None:
-        yield session.agent
-        session = session.parent
+def _for_others(agent: Agent, tool: str, verdict: Policy) -> Policy:
+    """What is allowed to it by `*` is what it has: of a tool that it has not, only a rule of that tool's own tells."""
+    meant = tool in agent.tools or any(rule(key).tool == tool for key in agent.approval)
+    return verdict if meant or verdict != "allow" else "ask"
 
 
 async def _is_granted(session: Session, wanted: str) -> bool:

@@ -171,11 +171,11 @@ class Host:
 
     def open_child(self, parent: Session, agent: str, scope: Scope, cause: int) -> Session:
         """A sub-agent, inside the scope of the call that wants it. ToolError says which limit is in its way."""
-        limits = parent.agent.limits
-        if parent.depth + 1 > limits.depth:
-            raise ToolError(f"sub-agents go {limits.depth} deep at most: do this one yourself")
-        if len(parent.children) >= limits.breadth:
-            raise ToolError(f"a session has {limits.breadth} sub-agents at a time at most: wait for one of them")
+        breadth, deepest = parent.agent.limits.breadth, min(one.agent.limits.depth for one in parent.line())
+        if parent.depth + 1 > deepest:
+            raise ToolError(f"sub-agents go {deepest} deep at most: do this one yourself")
+        if len(parent.children) >= breadth:
+            raise ToolError(f"a session has {breadth} sub-agents at a time at most: wait for one of them")
         try:
             chosen = confined(self.agent(agent, instead=parent.model), parent.agent)
         except UsageError as error:

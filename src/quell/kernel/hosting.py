@@ -56,7 +56,7 @@ async def converse(turn: Turn) -> None:
                     await pace.step()
                     silence.broken()
                     if isinstance(chunk, Usage):
-                        turn.usage += chunk
+                        turn.used(chunk)
                         check_limits(turn)
                     elif isinstance(chunk, Text):
                         said.append(chunk.text)

@@ -57,14 +57,17 @@ class ContextFault(ModelFault):
 
 
 def check_limits(turn: Turn) -> None:
-    """Each with its own end; that of time is a timer of the turn."""
-    limits, used = turn.session.agent.limits, turn.usage.input + turn.usage.output
-    if limits.steps and turn.steps >= limits.steps:
-        raise LimitReached(f"steps: {limits.steps}")
-    if limits.tokens and used >= limits.tokens:
-        raise LimitReached(f"tokens: {used} of {limits.tokens}")
-    if limits.cost and turn.usage.cost >= limits.cost:
-        raise LimitReached(f"cost: ${turn.usage.cost:.4f} of ${limits.cost:.4f}")
+    """Each with its own end; that of time is a timer of the turn. A sub-agent uses up those of who asked for it."""
+    steps = turn.session.agent.limits.steps
+    if steps and turn.steps >= steps:
+        raise LimitReached(f"steps: {steps}")
+    for one in turn.line():
+        limits, used = one.session.agent.limits, one.spent.input + one.spent.output
+        whose = "" if one is turn else f", which {one.session.agent.name} has with its sub-agents"
+        if limits.tokens and used >= limits.tokens:
+            raise LimitReached(f"tokens: {used} of {limits.tokens}{whose}")
+        if limits.cost and one.spent.cost >= limits.cost:
+            raise LimitReached(f"cost: ${one.spent.cost:.4f} of ${limits.cost:.4f}{whose}")
 
 
 class Mind:
@@ -148,7 +151,7 @@ class Mind:
                 raise ContextFault(words, size_of(messages, tools)) from error
             raise ModelFault(words if ours else f"the model failed: {words}") from error
         finally:
-            turn.usage += heard.usage  # also what an answer has cost that never came
+            turn.used(heard.usage)  # also what an answer has cost that never came
         host.plugins.succeeded(host.registry.owner("model", provider(name)))
         answer = Answer("".join(heard.text), heard.calls, heard.usage)
         self.answered = turn.emit(

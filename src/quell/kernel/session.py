@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from ..config import Agent
@@ -115,6 +115,13 @@ class Session:
         """Whether there is anything that a stop would end or park."""
         lives = self._scope is not None and not self._scope.over
         return lives or self.turn is not None or bool(self.waiting or self.halts or self.children)
+
+    def line(self) -> Iterator[Session]:
+        """It, and those above it, the nearest first."""
+        found: Session | None = self
+        while found is not None:
+            yield found
+            found = found.parent
 
     # -- what a person asks for
 

@@ -6,6 +6,7 @@ The fence is here: once a stop is recorded, nothing of the turn starts an effect
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import FencedError, QuellError
@@ -38,6 +39,8 @@ class Turn:
         self.epoch = epoch
         self.steps = 0
         self.usage = Usage()
+        self.spent = Usage()
+        """With that of the sub-agents that it waits for: what its limits are of."""
         self.answer = ""
         self.scope: Scope | None = None
         self.ending: tuple[EndCause, str] | None = None  # why nothing may start any more
@@ -89,6 +92,19 @@ class Turn:
         stopped = self.scope is not None and self.scope.stopping is not None  # from outside, and not yet recorded
         if stopped or self.session.epoch != self.epoch:
             raise FencedError("the turn was stopped: nothing of it starts any more")
+
+    def used(self, usage: Usage) -> None:
+        """Counts for this turn, and against the limits of all turns that wait for it."""
+        self.usage += usage
+        for turn in self.line():
+            turn.spent += usage
+
+    def line(self) -> Iterator[Turn]:
+        """This turn, and those above it that wait for it."""
+        yield self
+        for session in list(self.session.line())[1:]:
+            if session.turn is not None:
+                yield session.turn
 
     def emit(self, make: type[E], **fields: Any) -> E:
         """An event of this turn. Once that has ended there are none: FencedError."""

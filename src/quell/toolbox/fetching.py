@@ -27,6 +27,7 @@ MOVED = frozenset({301, 302, 303, 307, 308})
 
 _SAFE = "/%:=&?~+!$,;'@()*[]-._"
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
+_GLOBAL = ipaddress.ip_network("2000::/3")  # all of IPv6 that is given out; `is_global` takes more for public
 
 
 class Refused(Exception):
@@ -44,6 +45,8 @@ def is_public(text: str) -> bool:
             return False
         if address.ipv4_mapped is not None or address in _NAT64:
             return True
+        if address not in _GLOBAL:
+            return False
     return address.is_global and not address.is_multicast and not address.is_reserved
 
 
