@@ -58,3 +58,11 @@ def test_what_a_failed_answer_had_said_is_shown_with_how_it_failed(tmp_path: Pat
         code, out, err = told(tmp_path, "chat", server, "hello")
     assert (code, out) == (1, "one two\n")
     assert "the turn ended: failed: the provider's content filter" in err
+
+
+def test_a_pipe_gets_what_was_said_before_a_stop(tmp_path: Path) -> None:
+    script = tmp_path / "script.jsonl"
+    script.write_text('[{"say": "one two"}, {"hang": true}]\n')
+    ended = quell("run", "--model", f"scripted:{script}", "--timeout", "2", "hello")
+    assert (ended.returncode, ended.stdout) == (124, b"one two\n")
+    assert b"stopped; confirmed" in ended.stderr

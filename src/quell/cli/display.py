@@ -170,7 +170,7 @@ class Display:
                     self._answer(event.text)
                 self._tell()
                 self.break_line()
-            case ModelAnswered() | ToolRequested():
+            case ModelAnswered() | ToolRequested() | TurnEnded():  # also what a stop cut short
                 self._tell()
             case ModelRestarted():
                 self._said = self._held = ""
@@ -248,7 +248,6 @@ class Display:
 
     def ended(self, event: TurnEnded) -> None:
         """How the turn ended, if not with an answer."""
-        self._tell()
         self.break_line()
         if event.end in ("failed", "limit", "interrupted"):
             self.line(
