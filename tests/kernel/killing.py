@@ -80,8 +80,7 @@ class Killed:
         assert len(marks) == len(set(marks)), "an effect was repeated"
         begun = {one.request for one in self.events() if one.kind == "tool.started"}
         meant = [str(one) for one in self.events() if one.kind == "tool.requested" and one.seq in begun]
-        deleted = any(isinstance(one, SessionDeleted) for one in self.events())
-        for mark in marks if not deleted else []:
+        for mark in marks if not deleted(self.events()) else []:
             assert any(f"echo {mark} " in words for words in meant), f"{mark} had its effect before its intent"
 
     def start_again(self) -> int:
@@ -142,13 +141,18 @@ def lost(said: Said, events: Iterable[Event]) -> list[str]:
     return wrong
 
 
+def deleted(events: list[Event]) -> set[str]:
+    return {one.session for one in events if isinstance(one, SessionDeleted)}
+
+
 def unanswered(events: list[Event]) -> dict[str, list[int]]:
-    """By session, the messages that wait, whatever for."""
+    """By session, the messages that wait, whatever for. One that is deleted has none, though its rows may still go."""
+    gone = deleted(events)
     done = {one.cause for one in events if isinstance(one, TurnStarted)}
     done |= {seq for one in events if isinstance(one, QueueDiscarded) for seq in one.messages}
     waiting: dict[str, list[int]] = {}
     for one in events:
-        if isinstance(one, MessageUser) and one.seq not in done:
+        if isinstance(one, MessageUser) and one.seq not in done and one.session not in gone:
             waiting.setdefault(one.session, []).append(one.seq)
     return waiting
 
@@ -165,7 +169,7 @@ def parked(events: list[Event]) -> dict[str, list[int]]:
 
 
 def open_turns(events: list[Event]) -> set[int]:
-    gone = {one.session for one in events if isinstance(one, SessionDeleted)}
+    gone = deleted(events)
     begun = {one.seq for one in events if isinstance(one, TurnStarted) and one.session not in gone}
     return begun - {one.request for one in events if isinstance(one, TurnEnded)}
 
