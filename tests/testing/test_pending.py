@@ -10,6 +10,7 @@ import pytest
 
 from quell.testing import pending
 from quell.testing.counting import Leak, census, tracking
+from quell.testing.notes import Lost
 
 from .counting import BOUND, LOOPS, SHORT, NewLoop, line, words
 
@@ -71,6 +72,19 @@ def test_a_task_that_was_destroyed_while_it_waited_is_a_leak(new_loop: NewLoop, 
     assert {leak.made for leak in leaks} == {MADE}
 
 
+def test_a_lost_task_is_told_though_one_from_before_had_its_number(quiet: None) -> None:
+    """Numbers of objects are used again once their holder is gone."""
+    loop = asyncio.new_event_loop()
+    with tracking() as notes:
+        old = loop.create_task(waits(), name="old")
+        loop.run_until_complete(asyncio.sleep(0))
+        loop.close()
+        before = census(kinds="task")
+        notes.lost += [Lost(id(old), f"{name!r} destroyed while it was waiting", None) for name in ("old", "new")]
+        leaks = before.leaks(settle=0)
+    assert [leak.what for leak in leaks] == ["'new' destroyed while it was waiting"]
+
+
 @LOOPS
 def test_a_task_that_only_the_end_of_its_runner_cancels_is_a_leak(new_loop: NewLoop) -> None:
     """`asyncio.run` sweeps up what nobody owns; in a program that goes on, it would stay."""
@@ -107,9 +121,9 @@ def test_a_task_that_ends_when_it_gets_the_chance_is_no_leak(new_loop: NewLoop) 
 def test_inside_a_running_loop_the_loop_goes_on_meanwhile(new_loop: NewLoop) -> None:
     async def main() -> list[Leak]:
         before = census()
-        short = asyncio.create_task(asyncio.sleep(0.1))
+        short = asyncio.create_task(asyncio.sleep(0.01))
         long, made.made = asyncio.create_task(waits(), name="long"), line()
-        found = await before.settled_leaks(settle=0.5)
+        found = await before.settled_leaks(settle=2)
         assert short.done()
         long.cancel()
         assert await before.settled_leaks() == []

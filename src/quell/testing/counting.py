@@ -130,19 +130,19 @@ class Census:
         new = [thing for key, thing in after._things.items() if key not in self._things]
         return [thing for thing in new if thing.is_ours(active()) and not self.ignore(_leak(thing))]
 
-    def _lost_until(self, after: Census | None) -> list[Leak]:
-        return [leak for _, leak in self._lost_ones(after)]
-
-    def _lost_ones(self, after: Census | None = None) -> Iterator[tuple[int, Leak]]:
+    def _lost_until(self, after: Census | None, told: Iterable[int] = ()) -> Iterator[Leak]:
+        """Tasks that were lost since; not those that were there before, or are `told` of already."""
         notes = active()
         if notes is None or "task" not in self.kinds:
             return
         first = self._lost if notes is self._notes else 0
-        known = {thing.ident for thing in self if isinstance(thing, of_kind.Task)}
+        known = {thing.ident for thing in self if isinstance(thing, of_kind.Task)}.union(told)
         for lost in notes.lost[first : None if after is None else after._lost]:
             leak = Leak("task", lost.what, *(lost.origin or ()))
-            if lost.ident not in known and not self.ignore(leak):
-                yield lost.ident, leak
+            if lost.ident in known:
+                known.remove(lost.ident)  # the next of that number is another
+            elif not self.ignore(leak):
+                yield leak
 
 
 def _leak(thing: Thing) -> Leak:
@@ -184,6 +184,6 @@ class _Wait:
         return False
 
     def leaks(self) -> list[Leak]:
-        lost = [leak for ident, leak in self._before._lost_ones() if ident not in self._never]
+        lost = self._before._lost_until(None, told=self._never)
         found = [*lost, *self._never.values(), *map(_leak, self._new)]
         return sorted(found, key=lambda leak: KINDS.index(leak.kind))
