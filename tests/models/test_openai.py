@@ -14,7 +14,7 @@ from quell.models.responses import ResponsesReader
 from quell.ports import Chunk, Message, Reasoning, Text
 from quell.testing.llm import Fails, ModelServer, Says, Thinks
 
-from .serving import TOOLS, asking, calls_of, chunks, sdk, text_of
+from .serving import TOOLS, answer, asking, calls_of, chunks, model, run, sdk, text_of
 
 ELSEWHERE = Provider(name="local", base_url="http://localhost:11434/v1")
 
@@ -115,6 +115,11 @@ def test_what_a_server_does_not_know_is_left_out() -> None:
             (False, True),
             (False, False),
         ]
+    with ModelServer(Fails(400, message="Unknown parameter: 'stream_options'.")) as server:
+        stubborn = model("chat", server)
+        for _ in range(3):
+            assert text_of(run(answer(stubborn, asking("chat")))) == "You said: Hello."
+        assert ["stream_options" in one.body for one in server.requests] == [True, False, False, False], "it remembers"
     with ModelServer(
         Fails(400, message="Your organization must be verified to generate reasoning summaries."),
         Thinks("Hm.") + Says("Hi."),

@@ -51,7 +51,7 @@ def test_it_gives_up_after_so_many_tries_and_says_what_was_wrong() -> None:
 
 
 def test_who_asks_for_a_long_wait_ends_it_and_the_person_is_told_when() -> None:
-    with pytest.raises(ModelError, match="429; it asks to wait for 5 minutes: try again then"):
+    with pytest.raises(ModelError, match="429; it asks to wait for 5 minutes, try again then"):
         run(heard(Moody(([], Passing("429", 299.0))), Patience()))
 
 

@@ -16,7 +16,7 @@ from quell.models import sse
 from quell.models.endpoint import endpoint_of
 from quell.models.patience import Patience
 from quell.models.providers import plugin_for
-from quell.ports import Anew, Keep, Message, Notice, Reasoning, ToolResult
+from quell.ports import Anew, Chunk, Keep, Message, Notice, Reasoning, ToolResult
 from quell.testing import Coverage, cancel_everywhere
 from quell.testing.llm import Calls, Fails, Malformed, ModelServer, Reply, Says, Thinks
 
@@ -138,8 +138,22 @@ def test_an_answer_that_is_not_whole_says_so(api: str) -> None:
         said = chunks(api, server, longest=2000)
         assert text_of(said) == "One two"
         assert any(isinstance(one, Notice) and "cut off" in one.text for one in said)
+        found: list[Chunk] = []
+
+        async def refused() -> None:
+            async for chunk in model(api, server).answer(asking(api)):
+                found.append(chunk)  # noqa: PERF401  a list that is made at once would be lost when it raises
+
         with pytest.raises(ModelError, match=r"refused|filter"):
-            chunks(api, server)
+            run(refused())
+    assert isinstance(found[-1], Usage) and found[-1].input, "it is paid for all the same"
+
+
+def test_an_answer_of_nothing_is_told(api: str) -> None:
+    with ModelServer(Says(""), Thinks("So.") + Says("Hi.")) as server:
+        said = chunks(api, server)
+        assert [one.text for one in said if isinstance(one, Notice)] == ["the model gave no answer: it said nothing"]
+        assert not any(isinstance(one, Notice) for one in chunks(api, server))
 
 
 def test_the_query_and_the_password_of_an_address_are_sent(api: str) -> None:
@@ -233,11 +247,39 @@ def test_what_passes_is_tried_again_and_shown(api: str) -> None:
     assert text_of(said[said.index(told[-1]) :]) == "four"
 
 
+def test_who_asks_too_often_is_not_told_that_it_has_no_credit(api: str) -> None:
+    """The words of a rate limit say where more can be bought."""
+    words = "Rate limit reached. You can increase it by adding a payment method: https://example.com/account/billing."
+    with ModelServer(Fails(429, message=words), Says("Hi.")) as server:
+        assert text_of(chunks(api, server)) == "Hi."
+    with ModelServer().otherwise(Fails(429, message=words)) as server:
+        with pytest.raises(ModelError, match=r"429: too many requests \(tried 2 times\): Rate limit reached\. You"):
+            run(answer(model(api, server, Patience(again=1, first=0.001)), asking(api)))
+
+
+def test_what_is_too_large_for_a_minute_is_made_smaller(api: str) -> None:
+    """To wait would help nobody."""
+    words = "Request too large for it on tokens per min (TPM): Limit 30000, Requested 37313."
+    with ModelServer(Fails(429, message=words)) as server, pytest.raises(ContextFullError):
+        chunks(api, server)
+
+
 def test_patience_ends(api: str) -> None:
     with ModelServer().otherwise(Fails(500)) as server:
         with pytest.raises(ModelError, match=r"500: .* \(tried 3 times\)"):
             run(answer(model(api, server, Patience(again=2, first=0.001)), asking(api)))
         assert len(server.requests) == 3
+
+
+def test_a_wrong_path_is_no_unknown_model(api: str) -> None:
+    """What was asked is shown: that a `/v1` is missing, or there twice, can be seen there."""
+    with ModelServer() as server:
+        wrong = model(api, base_url=f"{server.root}/there?key=secret")
+        with pytest.raises(ModelError) as told:
+            run(answer(wrong, asking(api)))
+    asked = {"responses": "responses", "chat": "chat/completions", "anthropic": "v1/messages"}[api]
+    assert f"there is nothing at {server.root}/there/{asked} (404): " in str(told.value)
+    assert "secret" not in str(told.value)
 
 
 def test_no_key_is_in_any_sentence(api: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,10 +173,14 @@ class ChatReader:
         if not self._finish and not self._usage:
             raise Garbled("its events say nothing") if self._strange else ended_early()
         if self._finish == "content_filter":
+            yield from self._used()  # it is paid for all the same
             raise ModelError("the provider's content filter kept the answer back")
         yield from (call.chunk(self._names) for call in self._calls if call.name)
         if self._finish == "length":
             yield Notice(CUT)
+        yield from self._used()
+
+    def _used(self) -> Iterator[Chunk]:
         if self._usage:
             yield usage_of(self._usage, self._price, "prompt_tokens", "completion_tokens")
 

@@ -21,12 +21,19 @@ QUOTED = 300
 _FULL = re.compile(
     r"context.?(length|window|size|limit)|maximum context|prompt is too long|input is too long|too many input tokens"
     r"|exceeds? the (available |maximum |model's )*(context|number of (input )?tokens)|input token count"
-    r"|request_too_large|reduce the length of the (messages|prompt|input)",
+    r"|request_too_large|reduce the length of the (messages|prompt|input)"
+    r"|request too large for|tokens must be reduced in order to run",  # more than an account may send in a minute
     re.IGNORECASE,
 )
-_SPENT = re.compile(r"insufficient_quota|billing|credit balance|spend_limit|quota_exceeded|payment", re.IGNORECASE)
+_SPENT = re.compile(
+    r"insufficient_quota|exceeded your current quota|billing_error|billing_hard_limit|credit balance"
+    r"|insufficient credits|spend.?limit|quota_exceeded|payment required",
+    re.IGNORECASE,
+)
+"""Not `billing` alone: who asks too often is told where more can be bought."""
 _NO_MODEL = re.compile(
-    r"model_not_found|model.{0,80}(not found|does not exist|not exist|unknown)|^model: ", re.IGNORECASE
+    r"model_not_found|model.{0,80}(not found|does not exist|not exist|unknown)|_error model: |not a valid model",
+    re.IGNORECASE,
 )
 _BUSY = re.compile(r"overloaded|rate_limit|server_error|api_error|timeout|unavailable|try again", re.IGNORECASE)
 
@@ -45,27 +52,34 @@ Fault = ModelError | Passing
 
 
 def of_status(
-    endpoint: Endpoint, model: str, status: int, body: object, headers: Mapping[str, str], *, streamed: bool = False
+    endpoint: Endpoint,
+    model: str,
+    status: int,
+    body: object,
+    headers: Mapping[str, str],
+    *,
+    asked: str = "",
+    streamed: bool = False,
 ) -> Fault:
-    """An answer that is an error; `streamed`, it came as a part of the answer."""
+    """An answer that is an error, to what was `asked`; `streamed`, it came as a part of the answer."""
     code, words = _words(body)
     told = f"{code} {words}"
     said = f": {_quoted(endpoint, words)}" if words else ""
-    if status != 429 and (status == 413 or _FULL.search(told)):
+    if status == 413 or _FULL.search(told):
         return ContextFullError(f"the conversation is longer than {model} can read{said}")
     if status in (402, 429, 400, 403, 0) and _SPENT.search(told):
         return ModelError(f"{endpoint.host} does not answer for want of credit{said}")
     if status == 401 or (status == 403 and "api_key" in told.lower()):
         return ModelError(_bad_key(endpoint, status))
-    if status == 404 or (status in (400, 422) and _NO_MODEL.search(told)):
-        return ModelError(
-            f"{endpoint.host} knows no model {model!r} ({status}): is the name right, and {endpoint.url}?"
-        )
+    if status in (400, 404, 422) and _NO_MODEL.search(told):
+        return ModelError(f"{endpoint.host} knows no model {model!r} ({status}){said}")
+    if status == 404:
+        return ModelError(f"there is nothing at {asked or endpoint.url} (404){said}; is {endpoint.url} right?")
     if status in (408, 409, 429) or status >= 500 or (streamed and _BUSY.search(told)):
         name = (
             f"{status}: {_CALLED.get(status, 'an error of the server')}" if status else _quoted(endpoint, words or code)
         )
-        return Passing(name, retry_after(headers))
+        return Passing(name, retry_after(headers), said if status else "")
     if 300 <= status < 400:
         return ModelError(f"{endpoint.url} has moved ({status}): give the new address as its URL")
     return ModelError(f"{endpoint.host} refused the request{f' ({status})' if status else ''}{said or f': {code}'}")

@@ -179,7 +179,7 @@ class MessagesReader:
         self._blocks: dict[int, Json] = {}
         self._parts: dict[int, list[str]] = {}
         self._usage: Json = {}
-        self._stop = ""
+        self._stop = self._why = ""
 
     def take(self, data: Json) -> Iterator[Chunk]:
         index = data.get("index") if isinstance(data.get("index"), int) else -1
@@ -195,8 +195,11 @@ class MessagesReader:
             case "content_block_stop":
                 yield from self._close(index)
             case "message_delta":
-                delta = data.get("delta")
-                self._stop = str((delta.get("stop_reason") if isinstance(delta, dict) else None) or self._stop)
+                match data.get("delta"):
+                    case {"stop_reason": str(reason), **more}:
+                        details = more.get("stop_details")
+                        self._stop = reason
+                        self._why = str((details.get("explanation") if isinstance(details, dict) else "") or "")
                 self._count(data.get("usage"))
             case "message_stop":
                 self.over = True
@@ -246,7 +249,8 @@ class MessagesReader:
         if not self.over and not self._stop:
             raise ended_early()
         if self._stop == "refusal":
-            raise ModelError(f"{self._model} refused to answer this")
+            yield self._used()  # it is paid for all the same
+            raise ModelError(f"{self._model} refused to answer this{f': {self._why}' if self._why else ''}")
         items = [item for _, block in sorted(self._blocks.items()) for item in _kept(block)]
         if any(str(item["type"]).endswith("thinking") for item in items):
             yield keep(KIND, self._place, self._model, items)

@@ -23,12 +23,13 @@ LONGEST = 60.0
 
 
 class Passing(Exception):
-    """It may work when it is tried again. `after` is what the server asks for, in seconds."""
+    """It may work when it is tried again. `after` is what the server asks for, in seconds; `more` is for the end."""
 
-    def __init__(self, sentence: str, after: float | None = None) -> None:
+    def __init__(self, sentence: str, after: float | None = None, more: str = "") -> None:
         super().__init__(sentence)
         self.sentence = sentence
         self.after = after
+        self.more = more
 
 
 class Patience(msgspec.Struct, frozen=True):
@@ -57,9 +58,10 @@ async def patient(ask: Callable[[], AsyncIterator[Chunk]], patience: Patience) -
             passing = trouble
         if attempt > patience.again:
             tried = f" (tried {attempt} times)" if attempt > 1 else ""
-            raise ModelError(f"{passing.sentence}{tried}")
+            raise ModelError(f"{passing.sentence}{tried}{passing.more}")
         if passing.after is not None and passing.after > LONGEST:
-            raise ModelError(f"{passing.sentence}; it asks to wait for {_shown(passing.after)}: try again then")
+            wait = f"it asks to wait for {_shown(passing.after)}, try again then"
+            raise ModelError(f"{passing.sentence}; {wait}{passing.more}")
         seconds = patience.wait(attempt, passing.after)
         again = f"trying again in {_shown(seconds)} ({attempt} of {patience.again})"
         if said:

@@ -160,11 +160,15 @@ class ResponsesReader:
         details = self._last.get("incomplete_details")
         reason = details.get("reason") if isinstance(details, dict) else None
         if reason == "content_filter":
+            yield from self._used()  # it is paid for all the same
             raise ModelError("the provider's content filter kept the answer back")
         if any(item["type"] == "reasoning" for item in self._items):
             yield keep(KIND, self._place, self._model, self._items)
         if reason:
             yield Notice(CUT)
+        yield from self._used()
+
+    def _used(self) -> Iterator[Chunk]:
         if isinstance(usage := self._last.get("usage"), dict):
             yield usage_of(usage, self._price, "input_tokens", "output_tokens")
 

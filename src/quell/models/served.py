@@ -17,8 +17,9 @@ import msgspec
 
 from ..config import Provider
 from ..errors import ModelError
-from ..ports import Ask, Chunk, Message, ToolSpec
-from .endpoint import Endpoint, endpoint_of
+from ..events import ToolCall
+from ..ports import Anew, Ask, Chunk, Message, Notice, Text, ToolSpec
+from .endpoint import Endpoint, bare, endpoint_of
 from .faults import garbled, of_connection, of_status, was_lost
 from .line import Line, Lines, Owner
 from .patience import Passing, Patience, patient
@@ -119,6 +120,8 @@ class Served:
         self._sdk = sdk
         self._patience = patience or Patience()
         self._lines = Lines(sdk.verify, scope)
+        self._unknown: dict[tuple[str, str], list[str]] = {}
+        """By address and model: the refusals of what it does not know, so that it is not asked for that again."""
 
     async def answer(self, ask: Ask) -> AsyncIterator[Chunk]:
         if not ask.model:
@@ -127,9 +130,15 @@ class Served:
         endpoint = endpoint_of(self._provider)
         api = self._sdk.api(self._provider, endpoint)
         body = api.body(ask, endpoint)
+        for words in self._unknown.get((endpoint.url, ask.model), ()):
+            api.spare(body, words)
+        answered = False
         async with aclosing(patient(lambda: self._attempts(api, ask, endpoint, body), self._patience)) as chunks:  # type: ignore[type-var]  # an async generator has aclose
             async for chunk in chunks:
                 yield chunk
+                answered = not isinstance(chunk, Anew) and (answered or isinstance(chunk, Text | ToolCall))
+        if not answered:
+            yield Notice("the model gave no answer: it said nothing")
 
     async def _attempts(self, api: Api, ask: Ask, endpoint: Endpoint, body: Json) -> AsyncIterator[Chunk]:
         """One, and another for each thing that the server does not know and we can do without."""
@@ -148,6 +157,7 @@ class Served:
                 refused = error
             if not api.spare(body, str(refused)):
                 raise refused.fault
+            self._unknown.setdefault((endpoint.url, ask.model), []).append(str(refused))
 
     async def _attempt(self, line: Line, api: Api, ask: Ask, endpoint: Endpoint, body: Json) -> AsyncIterator[Chunk]:
         reader = api.reader(ask, endpoint, self._provider)
@@ -210,7 +220,8 @@ def _told(endpoint: Endpoint, model: str, error: Exception) -> Exception:
         return of_connection(endpoint, error)
     response: httpx2.Response = error.response  # type: ignore[attr-defined]  # of every error with a status
     body = getattr(error, "body", None)
-    fault = of_status(endpoint, model, status, body, response.headers)
+    asked = endpoint.masked(bare(str(response.request.url)))
+    fault = of_status(endpoint, model, status, body, response.headers, asked=asked)
     return _Unknown(endpoint.masked(str(body)), fault) if status in (400, 422) and type(fault) is ModelError else fault
 
 

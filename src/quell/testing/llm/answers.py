@@ -79,8 +79,7 @@ class Answers:
                 return _error(spoken, refused, None, request_id)
             return _whole(200, {}, encode(_listed(self._models or ("quell-1",))))
         known = request.path in self._formats or request.path == "/v1/models"
-        sentence = f"Invalid URL ({request.method} {request.path})"
-        wrong = Refused(sentence, status=405 if known else 404, kind="not_found_error")
+        wrong = spoken.refusals.elsewhere(request.method, request.path, known)
         return _error(spoken, wrong, None, request_id)
 
     def _check_key(self, spoken: Format, request: ModelRequest) -> None:
