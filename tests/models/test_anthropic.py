@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from quell.config import Provider
-from quell.events import ToolCall
+from quell.errors import ModelError
+from quell.events import ToolCall, Usage
 from quell.models.endpoint import Endpoint
-from quell.models.messages import messages_body
-from quell.models.prices import price_of
+from quell.models.messages import MessagesReader, messages_body
 from quell.ports import Ask, Message, ToolResult
 from quell.testing.llm import Calls, ModelServer, Says, Thinks
 
-from .serving import MODELS, TOOLS, asking, chunks, replied, text_of
+from .serving import TOOLS, asking, chunks, replied, text_of
 
 OWN = Endpoint("https://api.anthropic.com", True)
 
@@ -99,14 +99,32 @@ def test_a_summary_is_asked_for_without_tools_to_call() -> None:
 
 
 def test_what_was_written_to_the_cache_is_counted_and_paid() -> None:
-    reply = Says("Hi.").counts(1_000_000, 100_000, cached=600_000, written=300_000)
-    with ModelServer(reply) as server:
-        usage = chunks("anthropic", server)[-1]
-    price = price_of(Provider(name="anthropic", kind="anthropic"), MODELS["anthropic"])
-    assert (price.input, price.cached, price.output, price.written) == (3.0, 0.3, 15.0, 3.75)
-    cost = 0.1 * 3.0 + 0.6 * 0.3 + 0.3 * 3.75 + 0.1 * 15.0
-    assert usage.cost == pytest.approx(cost)  # type: ignore[union-attr]  # the last chunk is the usage
-    assert (usage.input, usage.cached) == (1_000_000, 600_000)  # type: ignore[union-attr]
+    def used(model: str, where: Endpoint = OWN) -> Usage:
+        reader = MessagesReader(asking("anthropic", model=model), where, Provider(name="anthropic", kind="anthropic"))
+        usage = {"cache_read_input_tokens": 600_000, "cache_creation_input_tokens": 300_000, "input_tokens": 100_000}
+        for event in (
+            {"type": "message_start", "message": {"usage": {**usage, "output_tokens": 1}}},
+            {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 100_000}},
+            {"type": "message_stop"},
+        ):
+            assert list(reader.take(event)) == []
+        (found,) = reader.end()
+        assert isinstance(found, Usage) and (found.input, found.cached, found.output) == (1_000_000, 600_000, 100_000)
+        return found
+
+    assert used("claude-sonnet-4-6").cost == pytest.approx(0.1 * 3.0 + 0.6 * 0.3 + 0.3 * 3.75 + 0.1 * 15.0)
+    long = 0.1 * 0.5 + 0.6 * 0.05 + 0.3 * 0.625 + 0.1 * 2.5  # more than 100,000 tokens: all of it five times as much
+    assert used("claude-haiku-5-5").cost == pytest.approx(long)
+    assert used("claude-sonnet-4-6", Endpoint("http://localhost", False)).cost == 0
+
+
+def test_a_refusal_says_why() -> None:
+    reader = MessagesReader(asking("anthropic"), OWN, Provider(name="anthropic", kind="anthropic"))
+    details = {"type": "refusal", "category": "bio", "explanation": "This could do harm."}
+    delta = {"stop_reason": "refusal", "stop_details": details}
+    list(reader.take({"type": "message_delta", "delta": delta, "usage": {"output_tokens": 1}}))
+    with pytest.raises(ModelError, match=r"refused to answer this: This could do harm\."):
+        list(reader.end())
 
 
 def test_an_empty_history_is_still_a_question() -> None:

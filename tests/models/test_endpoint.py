@@ -85,7 +85,7 @@ def test_what_is_local_is_known_by_its_name() -> None:
 
 def test_a_model_is_priced_by_its_own_name_with_or_without_a_date() -> None:
     def priced(model: str) -> float:
-        return price_of(Provider(name="it"), model).input
+        return price_of(Provider(name="it"), Endpoint("https://api.openai.com/v1", True), model).input
 
     assert priced("gpt-5") == priced("gpt-5-2025-08-07") == 1.25
     assert (priced("gpt-5-mini"), priced("claude-haiku-4-5-20251001")) == (0.25, 1.0)

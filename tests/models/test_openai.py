@@ -9,7 +9,6 @@ from quell.errors import ModelError
 from quell.events import Usage
 from quell.models.chat import ChatReader
 from quell.models.endpoint import OPENAI, Endpoint
-from quell.models.prices import price_of
 from quell.models.responses import ResponsesReader
 from quell.ports import Chunk, Message, Reasoning, Text
 from quell.testing.llm import Fails, ModelServer, Says, Thinks
@@ -17,11 +16,13 @@ from quell.testing.llm import Fails, ModelServer, Says, Thinks
 from .serving import TOOLS, answer, asking, calls_of, chunks, model, run, sdk, text_of
 
 ELSEWHERE = Provider(name="local", base_url="http://localhost:11434/v1")
+THERE = Endpoint("http://localhost:11434/v1", False)
+OWN = Endpoint(OPENAI.url, True)
 
 
 def read(*events: dict[str, Any]) -> list[Chunk]:
     """As a server of chat completions sent them."""
-    reader = ChatReader(asking("chat", tools=TOOLS), ELSEWHERE)
+    reader = ChatReader(asking("chat", tools=TOOLS), THERE, ELSEWHERE)
     found = [chunk for event in events for chunk in reader.take(event)]
     return [*found, *reader.end()]
 
@@ -129,7 +130,7 @@ def test_what_a_server_does_not_know_is_left_out() -> None:
 
 
 def test_a_server_that_tells_of_its_items_only_at_the_end_is_understood() -> None:
-    reader = ResponsesReader(asking("responses", tools=TOOLS), Endpoint("http://localhost/v1", False), ELSEWHERE)
+    reader = ResponsesReader(asking("responses", tools=TOOLS), THERE, ELSEWHERE)
     output = [
         {"type": "message", "content": [{"type": "output_text", "text": "Hi."}]},
         {"type": "function_call", "call_id": "a", "name": "files_read", "arguments": '{"path": "x"}'},
@@ -137,8 +138,33 @@ def test_a_server_that_tells_of_its_items_only_at_the_end_is_understood() -> Non
     usage = {"input_tokens": 3, "output_tokens": 4, "input_tokens_details": {"cached_tokens": 2}}
     assert list(reader.take({"type": "response.completed", "response": {"output": output, "usage": usage}})) == []
     said = list(reader.end())
-    cost = price_of(ELSEWHERE, "gpt-5").of(3, 4, 2)
-    assert (text_of(said), calls_of(said)[0].tool, said[-1]) == ("Hi.", "files.read", Usage(3, 4, cost, 2))
+    assert (text_of(said), calls_of(said)[0].tool, said[-1]) == ("Hi.", "files.read", Usage(3, 4, 0.0, 2))
+
+
+@pytest.mark.parametrize("api", ["responses", "chat"])
+def test_what_is_cached_written_and_long_has_its_price(api: str) -> None:
+    """As it is published: a long request costs more as a whole, and what goes into the cache a quarter more."""
+    into, out = ("input_tokens", "output_tokens") if api == "responses" else ("prompt_tokens", "completion_tokens")
+
+    def cost(where: Endpoint, model: str, taken: int) -> float:
+        details = {"cached_tokens": taken // 2, "cache_write_tokens": taken // 4}
+        usage = {into: taken, out: 100_000, f"{into}_details": details}
+        whose, ask = Provider(name="openai"), asking(api, model=model)
+        if api == "responses":
+            reader: Any = ResponsesReader(ask, where, whose)
+            list(reader.take({"type": "response.completed", "response": {"usage": usage}}))
+        else:
+            reader = ChatReader(ask, where, whose)
+            list(reader.take({"choices": [{"delta": {}, "finish_reason": "stop"}], "usage": usage}))
+        found: float = next(one.cost for one in reader.end() if isinstance(one, Usage))
+        return found
+
+    short = (50_000 * 2.0 + 100_000 * 0.1 + 50_000 * 2.5 + 100_000 * 10.0) / 1e6
+    assert cost(OWN, "gpt-6.1-sol", 200_000) == pytest.approx(short)
+    long = (100_000 * 4.0 + 200_000 * 0.2 + 100_000 * 5.0 + 100_000 * 15.0) / 1e6
+    assert cost(OWN, "gpt-6.1-sol", 400_000) == pytest.approx(long)
+    assert cost(OWN, "gpt-6.1-nova", 200_000) == 0, "what is not known costs nothing, rather than wrong"
+    assert cost(THERE, "gpt-6.1-sol", 200_000) == 0, "what somebody else asks for it is not known"
 
 
 def test_a_model_has_to_be_named() -> None:

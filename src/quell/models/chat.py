@@ -107,10 +107,10 @@ class _Call:
 
 
 class ChatReader:
-    def __init__(self, ask: Ask, provider: Provider) -> None:
+    def __init__(self, ask: Ask, endpoint: Endpoint, provider: Provider) -> None:
         self.over = False  # only `[DONE]` or the end of the stream says so: the usage comes last
         self._names = names_of(ask)
-        self._price = price_of(provider, ask.model)
+        self._price = price_of(provider, endpoint, ask.model)
         self._calls: list[_Call] = []
         self._places: dict[int, _Call] = {}
         self._usage: Json = {}
@@ -188,12 +188,13 @@ class ChatReader:
 def usage_of(usage: Json, price: Price, into: str, out: str) -> Usage:
     """Some say themselves what it cost."""
     details = usage.get(f"{into}_details")
-    cached = number(details.get("cached_tokens")) if isinstance(details, dict) else 0
+    told = details if isinstance(details, dict) else {}
+    cached, written = number(told.get("cached_tokens")), number(told.get("cache_write_tokens"))
     taken, given = number(usage.get(into)), number(usage.get(out))
-    cost = price.of(taken, given, cached)
-    told = usage.get("cost")
-    if not cost and isinstance(told, int | float) and told > 0:
-        cost = float(told)
+    cost = price.of(taken, given, cached, written)
+    said = usage.get("cost")
+    if not cost and isinstance(said, int | float) and said > 0:
+        cost = float(said)
     return Usage(taken, given, cost, cached)
 
 

@@ -86,7 +86,7 @@ class _Chat:
         return chat_body(ask, endpoint)
 
     def reader(self, ask: Ask, endpoint: Endpoint, provider: Provider) -> Reader:
-        return ChatReader(ask, provider)
+        return ChatReader(ask, endpoint, provider)
 
     def send(self, http: httpx2.AsyncClient, endpoint: Endpoint, body: Json) -> AbstractAsyncContextManager[Response]:
         asked = self._sdk.client(http, endpoint).chat.completions.with_streaming_response

@@ -98,7 +98,7 @@ class ResponsesReader:
     def __init__(self, ask: Ask, endpoint: Endpoint, provider: Provider) -> None:
         self.over = False
         self._names = names_of(ask)
-        self._price = price_of(provider, ask.model)
+        self._price = price_of(provider, endpoint, ask.model)
         self._model = ask.model
         self._place = endpoint.host
         self._items: list[Json] = []
