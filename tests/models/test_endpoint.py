@@ -148,5 +148,32 @@ def test_the_sdks_are_not_loaded_before_a_model_is_made() -> None:
     assert done.stdout.strip() == "set()"
 
 
+def test_a_missing_key_is_told_before_the_sdk_is_loaded() -> None:
+    """It takes a second or two, and nobody has to wait for that to hear what to do."""
+    probe = """
+import sys
+from quell.config import Provider
+from quell.errors import ModelError
+from quell.models.providers import plugin_for
+
+class Context:
+    scope = None
+    def model(self, name, make):
+        try:
+            make()
+        except ModelError as error:
+            print(error)
+
+for kind in ("openai", "anthropic"):
+    plugin_for(Provider(name=kind, kind=kind)).setup(Context())
+print({"openai", "anthropic", "httpx2"} & set(sys.modules))
+"""
+    done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True, env={})
+    told = [
+        f"{name} needs a key: set {name.upper()}_API_KEY to yours, and start again" for name in ("OpenAI", "Anthropic")
+    ]
+    assert done.stdout.splitlines() == [*told, "set()"]
+
+
 def test_an_endpoint_without_a_key_hides_nothing_by_mistake() -> None:
     assert Endpoint("http://localhost", False).masked("a plain text") == "a plain text"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..config import Provider
 from ..ports import Ask, Model, PluginContext
-from .endpoint import UNUSED, Endpoint
+from .endpoint import UNUSED, Endpoint, endpoint_of
 from .line import Owner
 from .messages import MessagesReader, messages_body, messages_spared
 from .patience import Patience
@@ -77,6 +77,7 @@ class _Messages:
 
 def make(provider: Provider, patience: Patience | None = None, scope: Owner | None = None) -> Model:
     """Imports the SDK, which takes a while: in a thread. Its connections are the scope's."""
+    endpoint_of(provider)  # what is missing is said at once, and not after the import
     return Served(provider, _Sdk(), patience, scope)
 
 

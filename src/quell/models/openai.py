@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ..config import Provider
 from ..ports import Ask, Model, PluginContext
 from .chat import OPTIONAL, ChatReader, chat_body, spared
-from .endpoint import UNUSED, Endpoint
+from .endpoint import UNUSED, Endpoint, endpoint_of
 from .line import Owner
 from .patience import Patience
 from .responses import ResponsesReader, responses_body, responses_spared
@@ -98,6 +98,7 @@ class _Chat:
 
 def make(provider: Provider, patience: Patience | None = None, scope: Owner | None = None) -> Model:
     """Imports the SDK, which takes a while: in a thread. Its connections are the scope's."""
+    endpoint_of(provider)  # what is missing is said at once, and not after the import
     return Served(provider, _Sdk(), patience, scope)
 
 
