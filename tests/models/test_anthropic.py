@@ -56,6 +56,8 @@ def test_what_stays_the_same_is_cached_with_the_last_of_the_conversation() -> No
         ("claude-sonnet-4-20250514", "low", 2_048, None, 32_000),
         ("claude-3-5-haiku-20241022", "high", None, None, 8_192),
         ("claude-opus-4-6", "", None, None, 32_000),
+        ("claude-opus-5-5", "", "adaptive", None, 32_000),
+        ("claude-fable-5-1", "", "adaptive", None, 32_000),
     ],
 )
 def test_effort_is_said_as_the_model_wants_it(
@@ -65,6 +67,7 @@ def test_effort_is_said_as_the_model_wants_it(
     found = sent.get("thinking", {})
     assert (found.get("budget_tokens", found.get("type")), sent.get("output_config")) == (thinking, config)
     assert sent["max_tokens"] == longest
+    assert found.get("display", "summarized") == "summarized"
 
 
 def test_a_budget_stays_below_the_longest_answer_and_out_of_a_turn_that_was_begun_without() -> None:

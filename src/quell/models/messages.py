@@ -25,6 +25,10 @@ _OLD = re.compile(r"claude-(instant|[12]\b|3)")
 _BUDGETED = re.compile(r"claude-(3-7|haiku-4|(opus|sonnet)-4(-[015])?(-\d{8}|-latest)?\Z)")
 """Models that are told how many tokens to think; later ones are told how hard, and earlier ones do not think."""
 
+_THINKS = re.compile(r"claude-[a-z]+-[5-9]\b")
+"""Models that think by themselves: their thoughts, and what they say between calls, come only to who asks for it."""
+SHOWN = {"type": "adaptive", "display": "summarized"}
+
 _BUDGETS = {"low": 2_048, "medium": 8_192, "high": 16_384}
 _LONGEST = 32_000
 """Tokens of an answer where nothing is said: what every model since the fourth can write."""
@@ -84,7 +88,11 @@ def _tools(ask: Ask, turns: list[Said], names: Names) -> list[Json]:
 
 
 def _think(body: Json, ask: Ask, turns: list[Said]) -> None:
-    if not ask.effort or (_OLD.match(ask.model) and not ask.model.startswith("claude-3-7")):
+    if not ask.effort:
+        if _THINKS.match(ask.model):
+            body["thinking"] = SHOWN
+        return
+    if _OLD.match(ask.model) and not ask.model.startswith("claude-3-7"):
         return
     if _BUDGETED.match(ask.model):
         budget = min(_BUDGETS[ask.effort], body["max_tokens"] - 1024)
@@ -93,7 +101,7 @@ def _think(body: Json, ask: Ask, turns: list[Said]) -> None:
         if budget >= 1024 and not begun:
             body["thinking"] = {"type": "enabled", "budget_tokens": budget}
         return
-    body["thinking"] = {"type": "adaptive", "display": "summarized"}
+    body["thinking"] = SHOWN
     body["output_config"] = {"effort": ask.effort}
 
 
