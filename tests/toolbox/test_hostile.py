@@ -60,6 +60,8 @@ AGENTS = [
     rights("asks", tools=EVERYTHING),
     rights("git", approval={"shell(git *)": "allow"}),
     rights("free", tools=EVERYTHING, approval={"*": "allow"}),
+    rights("chief", approval={"agent": "allow"}),
+    rights("bare", tools=("read", "agent"), approval={"*": "allow"}),
     rights("shallow", approval={"*": "allow"}),
     rights("mindful", approval={"remember": "allow", "recall": "allow"}),
     rights("scripted-careful", model="scripted"),

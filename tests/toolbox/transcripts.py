@@ -473,6 +473,25 @@ TRICKS: dict[str, Transcript] = {
         ("agent", {"agent": "scripted", "text": "$ touch @OUT/PWNED"}),
         ("agent", {"agent": "free", "text": "go"}),
     ),
+    "an agent with more rights, which may be asked for": Transcript(
+        [[("agent", {"agent": "scripted", "text": "$ touch @OUT/PWNED"})]], ["refused: "], 1, agent="chief"
+    ),
+    "an agent with a tool that this one has not": Transcript(
+        [[("agent", {"agent": "scripted", "text": "$ touch @OUT/PWNED"})]], ["refused: "], 1, agent="bare"
+    ),
+    "our own files by an agent with more rights": Transcript(
+        [[("agent", {"agent": "scripted", "text": "$ echo evil >> @CONFIG"})]], ["refused: "], 1, agent="free"
+    ),
+    "our own files by a shell, with everything allowed": several(
+        ("shell", {"command": "echo evil >> @CONFIG"}),
+        ("shell", {"command": "echo evil > ~/.config/quell/new"}),
+        ("shell", {"command": "rm -r $HOME/.local/state/quell/plugins"}),
+        ("shell", {"command": "cd .config/quell && rm config.toml"}),
+        ("shell", {"command": "quell config set defaults.model evil:x"}),
+        ("shell", {"command": "python3 -m quell plugin install evil"}),
+        agent="free",
+        at="home",
+    ),
     "an agent that must ask as well": Transcript(
         [[("agent", {"agent": "scripted-careful", "text": "$ touch @OUT/PWNED"})]],
         ["refused: "],

@@ -1,5 +1,6 @@
 """What was covered is said, and the command that is printed shows the finding again."""
 
+import asyncio
 import os
 import re
 import subprocess
@@ -40,6 +41,20 @@ def test_the_environment_sets_the_budget(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("QUELL_CANCEL_BUDGET", "much")
     with pytest.raises(UsageError, match="seconds"):
         everywhere(three_steps)
+
+
+def test_the_least_is_tried_though_the_budget_is_used_up() -> None:
+    async def target() -> None:
+        try:
+            for _ in range(9):
+                await asyncio.sleep(0)
+        finally:
+            for _ in range(9):
+                await asyncio.sleep(0)
+
+    found = everywhere(target, budget=0.0, least=3)
+    assert (found.points_covered, found.pairs_covered) == (3, 3)
+    assert found.points_found > 3 and found.pairs_found > 3
 
 
 @pytest.mark.parametrize(

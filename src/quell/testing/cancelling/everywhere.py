@@ -46,6 +46,7 @@ def cancel_everywhere(
     name: str | None = None,
     pairs: bool = True,
     budget: float = BUDGET,
+    least: int = 0,
     bound: float = BOUND,
     settle: float = SETTLE,
     patience: float = PATIENCE,
@@ -64,9 +65,10 @@ def cancel_everywhere(
     `run(target)`. Set-up and clean-up are not cancelled; what they assert is a finding too.
 
     A target that ended by itself leaves what it made to the scenario, which must close it; a cancelled one may leave
-    nothing, and must end as cancelled. `kinds` and `ignore` are those of `census`; one kind more, `unclosed`, is what
-    only the garbage collector closed. `LeakFound` is raised if anything was found; its text has the line, and the
-    command to see it again.
+    nothing, and must end as cancelled. `least` points and as many pairs, if there are so many, are tried though the
+    budget is used up: first one for each place that the target can stand at. `kinds` and `ignore` are those of
+    `census`; one kind more, `unclosed`, is what only the garbage collector closed. `LeakFound` is raised if anything
+    was found; its text has the line, and the command to see it again.
     """
     __tracebackhide__ = True  # pytest shows what was found, not this function
     with contextlib.suppress(RuntimeError):
@@ -85,7 +87,7 @@ def cancel_everywhere(
         longest=max(budget / 3, LEAST),
     )
     key = reproduce.word(name) if name else reproduce.key_of(scenario)
-    search = Search(Scenario(scenario), terms, key, budget, seed)
+    search = Search(Scenario(scenario), terms, key, budget, seed, least)
     with tracking(settle), _young_heap():
         search.run(pairs)
     coverage = search.coverage

@@ -25,11 +25,12 @@ AT_REST = (("at rest",),)
 class Search:
     """`run` fills `coverage`."""
 
-    def __init__(self, scenario: Scenario, terms: Terms, name: str, budget: float, seed: int) -> None:
+    def __init__(self, scenario: Scenario, terms: Terms, name: str, budget: float, seed: int, least: int = 0) -> None:
         self.coverage = Coverage(name)
         self._scenario = scenario
         self._terms = terms
         self._budget = budget
+        self._least = least
         self._start = time.monotonic()
         self._random = random.Random(seed)
         self._faulty: set[Stacks] = set()
@@ -84,8 +85,8 @@ class Search:
     def _cover(self, plans: dict[Plan, Stacks]) -> int:
         """Try them; how many came about."""
         covered = 0
-        for plan in self._widest_first(plans):
-            if self._late():
+        for number, plan in enumerate(self._widest_first(plans)):
+            if number >= self._least and self._late():
                 break
             if plans[plan] in self._faulty:
                 self.coverage.left_out += 1
