@@ -119,6 +119,14 @@ def test_no_spelling_leads_out_or_to_what_is_quells_own(work: Path) -> None:
     )
 
 
+def test_what_is_off_limits_and_not_there_yet_is_made_by_nobody(work: Path) -> None:
+    place = Root(str(work), (str(work / "later"), str(work / "inner" / "later.toml")))
+    for path in ("later/config.toml", "later", "inner/later.toml"):
+        with pytest.raises(Refused, match="Quell's own"):
+            files.write(place, files.Whole(path, "evil"))
+    assert not (work / "later").exists() and not (work / "inner" / "later.toml").exists()
+
+
 def test_a_hard_link_to_a_file_that_is_off_limits_is_refused(work: Path) -> None:
     links(work)
     place = Root(str(work), (str(work / "own" / "config.toml"),))
