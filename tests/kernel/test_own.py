@@ -9,7 +9,8 @@ import pytest
 
 import quell
 from quell.config import usual_file
-from quell.events import ApprovalAsked, ToolEnded, ToolRefused
+from quell.events import ApprovalAsked, ToolEnded, ToolOutput, ToolRefused
+from quell.kernel.approval import OWN
 from quell.kernel.own import is_named
 from quell.supervise import contain
 from quell.supervise.contain import why_not
@@ -132,6 +133,7 @@ def test_a_command_that_names_what_is_ours_is_asked_whatever_is_allowed(stage: S
     )
     assert [type(one) for one in told] == [*[ToolRefused] * 4, ToolEnded]
     assert len(stage.of(ApprovalAsked)) == 4
+    assert [one.text for one in stage.of(ToolOutput) if one.channel == "notice"] == [OWN] * 4
     assert [(one / "file").read_text() for one in ours] == ["ours\n"] * 4
 
 

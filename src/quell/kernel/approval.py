@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..config import Agent, Policy, rule
 from ..errors import FencedError, StoreError
@@ -18,13 +18,15 @@ from ..events import (
     ApprovalAsked,
     ApprovalWithdrawn,
     Event,
+    ToolOutput,
     ToolRequested,
 )
 from ..ports import ToolSpec
 from ..supervise.errand import Fact
 from .grants import bound, digest
 from .isolation import around
-from .own import closed
+from .own import closed, is_named
+from .patterns import kind_of
 from .policy import looks, policy
 from .registry import in_thread
 from .subscription import said
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
     from .turn import Turn
 
 __all__ = ["digest", "permission", "policy"]
+OWN = "it names Quell's own configuration, plugins or state: that is asked, whatever a rule allows"
 STRICTEST: tuple[Policy, ...] = ("deny", "ask", "allow")
 _log = logging.getLogger("quell")
 
@@ -50,7 +53,8 @@ async def permission(turn: Turn, request: ToolRequested, arguments: Mapping[str,
 
 
 async def _permission(turn: Turn, request: ToolRequested, arguments: Mapping[str, Any], spec: ToolSpec) -> str | None:
-    match await _policy(turn, request.tool, arguments, spec):
+    verdict = await _verdict(turn, request.tool, arguments, spec)
+    match verdict.word, verdict.agent:
         case "allow", _:
             return None
         case "deny", agent:
@@ -61,6 +65,8 @@ async def _permission(turn: Turn, request: ToolRequested, arguments: Mapping[str
     if (session.agent.name, wanted) in session.allowed or await _is_granted(session, wanted):
         return None
     turn.pass_fence()
+    if verdict.own:
+        turn.emit(ToolOutput, request=request.seq, cause=request.seq, channel="notice", text=OWN)
     asked = turn.emit(ApprovalAsked, cause=request.seq, tool=request.tool, arguments=request.arguments, digest=wanted)
     try:
         answer = await _answer(turn, asked)
@@ -74,18 +80,33 @@ async def _permission(turn: Turn, request: ToolRequested, arguments: Mapping[str
     return answer.reason if isinstance(answer, ApprovalWithdrawn) else "not approved"
 
 
-async def _policy(turn: Turn, tool: str, arguments: Mapping[str, Any], spec: ToolSpec) -> tuple[Policy, Agent]:
-    """With the agent whose rule it is. In a thread where the disk is looked at: it may be slow (H25)."""
+class Verdict(NamedTuple):
+    word: Policy
+    agent: Agent
+    """Whose rule it is."""
+    own: bool = False
+    """Whether it has to do with what is Quell's own."""
+
+
+async def _verdict(turn: Turn, tool: str, arguments: Mapping[str, Any], spec: ToolSpec) -> Verdict:
+    """In a thread where the disk is looked at: it may be slow (H25)."""
     agents, cwd = [one.agent for one in turn.session.line()], turn.session.cwd
     own = closed(turn.session.host.off_limits, cwd) if agents[0].isolation == "none" else []
+    commands = [one for name, one in arguments.items() if kind_of(name) == "command" and isinstance(one, str)]
 
-    def decide() -> tuple[Policy, Agent]:
+    def decide() -> Verdict:
         """A sub-agent is no way round the rules of whoever asks for it: the strictest of them counts."""
-        by = partial(policy, tool=tool, arguments=arguments, cwd=cwd, parameters=spec.parameters, own=own)
-        found = [(by(agents[0]), agents[0]), *((_for_others(one, tool, by(one)), one) for one in agents[1:])]
-        return min(found, key=lambda one: STRICTEST.index(one[0]))
+        by = partial(policy, tool=tool, arguments=arguments, cwd=cwd, parameters=spec.parameters)
+        found = [
+            Verdict(by(agents[0]), agents[0]),
+            *(Verdict(_for_others(one, tool, by(one)), one) for one in agents[1:]),
+        ]
+        strictest = min(found, key=lambda one: STRICTEST.index(one.word))
+        if not any(is_named(one, cwd, own) for one in commands):
+            return strictest
+        return Verdict("deny" if strictest.word == "deny" else "ask", strictest.agent, own=True)
 
-    looking = any(looks(one, tool, arguments) for one in agents)
+    looking = bool(own and commands) or any(looks(one, tool) for one in agents)
     return await in_thread(decide, f"approval of {tool}") if looking else decide()
 
 

@@ -15,21 +15,19 @@ be anything. How a pattern is read depends on the argument:
 - An address: `*` in the host is whole labels, behind it anything.
 - Any other text: `*` is anything.
 
-A command that names Quell's own configuration, plugins or state is asked, whatever allows it.
-
-A deny is a help and no wall: what a shell can be made to run has no end. `isolation` is the wall.
+A deny is a help and no wall: what a shell can be made to run has no end. `isolation` is the wall. What is Quell's own
+is asked whatever the rules say: see `own.py`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from ..config import FILES, Agent, Policy, Rule, rule
-from .own import is_named
 from .patterns import fits, is_inside, kind_of, may_fit, may_hold
 
 PRINCIPAL = {
@@ -65,12 +63,8 @@ def policy(
     *,
     cwd: str = "",
     parameters: Mapping[str, Any] | None = None,
-    own: Sequence[str] = (),
 ) -> Policy:
-    """`parameters` is the tool's own schema, `own` what no command may be allowed to get at by a rule.
-
-    May look at the disk. ValueError: a rule that makes no sense.
-    """
+    """`parameters` is the tool's own schema. May look at the disk. ValueError: a rule that makes no sense."""
     wish = Wish(tool, arguments or {}, cwd, parameters or {})
     rules = [(rule(key), word) for key, word in agent.approval.items()]
     mine = [(one, word) for one, word in rules if one.tool == tool and one.patterns]
@@ -85,16 +79,12 @@ def policy(
         return "ask"
     plain = {one.tool: word for one, word in rules if not one.patterns}
     verdict: Policy = "allow" if certain else plain.get(tool) or plain.get("*") or wish.usual()
-    if verdict == "allow" and (any(one is not False for one in doubts) or wish.names(own)):
-        return "ask"
-    return verdict
+    return "ask" if verdict == "allow" and any(one is not False for one in doubts) else verdict
 
 
-def looks(agent: Agent, tool: str, arguments: Mapping[str, Any]) -> bool:
+def looks(agent: Agent, tool: str) -> bool:
     """Whether the disk, or a long text, must be looked at."""
     said = tool in agent.approval or "*" in agent.approval
-    if said and any(kind_of(one) == "command" for one in arguments):
-        return True
     return any(key.startswith(f"{tool}(") for key in agent.approval) or (tool in READING and not said)
 
 
@@ -124,11 +114,6 @@ class Wish:
             return "ask"
         path = self._value("path")
         return "allow" if isinstance(path, str) and is_inside(path, self.cwd) else "ask"
-
-    def names(self, own: Sequence[str]) -> bool:
-        """Whether a command of it has to do with them."""
-        commands = (value for name, value in self.arguments.items() if kind_of(name) == "command")
-        return any(is_named(word(one) or "", self.cwd, own) for one in commands)
 
     # -- arguments
 
