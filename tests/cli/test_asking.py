@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from quell.cli.asking import LINES, question
+from quell.cli.leave import LINES, question
 from quell.events import ApprovalAsked
 from tests.cli.command import QUELL, quell
 from tests.cli.terminal import Terminal
@@ -43,16 +43,30 @@ def test_a_question_hides_nothing() -> None:
         tool="shell", arguments={"command": "echo \x1b]0;\x07\x9d x; rm -rf ~\x9c\r\u202e", "timeout": 5}
     )
     lines, cut = question(asked, 80)
-    text = "\n".join(words for line in lines for _, words in line)
-    assert "echo \\x1b]0;\\x07\\x9d x; rm -rf ~\\x9c\\r\\u202e" in text and '"timeout": 5' in text and not cut
+    text = "\n".join("".join(words for _, words in line) for line in lines)
+    assert "echo \\x1b]0;\\x07\\x9d x; rm -rf ~\\x9c\\r\\u202e" in text and "timeout  5" in text and not cut
+
+
+def test_nothing_in_an_argument_looks_like_another() -> None:
+    """Every line of a text has a bar before it, on any width; what could be taken for a number is in quotes."""
+    arguments = {"path": "x.py", "content": "one\n  path  other.py\nthree", "depth": "5", "empty": "", "n": 5}
+    asked = ApprovalAsked(tool="write", arguments=arguments)
+    for width in (20, 80):
+        rows = ["".join(words for _, words in line) for line in question(asked, width)[0]]
+        assert rows[0] == "write asks for leave" and max(map(len, rows)) <= width
+        assert "  │ one" in rows and "  │ three" in rows and not any(one.startswith("  path  other") for one in rows)
+        assert [one for one in rows if one.split()[:1] == ["path"]] == ["  path     x.py"]
+        assert '  depth    "5"' in rows and '  empty    ""' in rows and "  n        5" in rows
+    plain = question(asked, 80, fancy=False)[0]
+    assert "".join(words for line in plain for _, words in line).isascii()
 
 
 def test_a_long_question_is_cut_and_all_of_it_can_be_seen() -> None:
     asked = ApprovalAsked(tool="write", arguments={"path": "x", "content": "y" * 5000, "list": list(range(100))})
     lines, cut = question(asked, 80)
-    assert cut and len(lines) == LINES + 1 and all(len(words) < 500 for line in lines for _, words in line)
+    assert cut and len(lines) == LINES + 1 and all(len(words) <= 80 for line in lines for _, words in line)
     whole, cut = question(asked, 80, whole=True)
-    text = "\n".join(words for line in whole for _, words in line)
+    text = "".join(words.removeprefix("  │ ") for line in whole for _, words in line)
     assert not cut and "y" * 5000 in text and "99" in text
 
 
@@ -127,7 +141,7 @@ def test_a_question_goes_when_its_turn_is_stopped(tmp_path: Path, how: str) -> N
         if how == "C-c":
             press(t, "\x03")
         t.expect("withdrawn: stopped")
-        t.expect("stopped; confirmed")
+        t.expect("stopped; confirmed" if how == "C-c" else "stopped: timeout of 0.3 s; confirmed")
         t.prompt()
         assert t.run("echo code $?").strip() == f"code {130 if how == 'C-c' else 124}"
         assert t.settings() == modes and t.left() == []

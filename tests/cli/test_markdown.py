@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from quell.cli.cells import cells
 from quell.cli.markdown import LONGEST, Markdown
 from quell.cli.screen import Cleaner, Part, safe
 
@@ -37,7 +38,7 @@ the end `open"""
 
 def shown(pieces: list[str]) -> list[Part]:
     """What is shown in the end, neighbours of one style together."""
-    markdown, clean = Markdown(width=30), Cleaner()
+    markdown, clean = Markdown(width=lambda: 30), Cleaner()
     parts = [part for piece in pieces for part in markdown.take(clean.take(piece))]
     merged: list[Part] = []
     for style, text in [*parts, *markdown.take(clean.end()), *markdown.end()]:
@@ -74,6 +75,9 @@ def random_text(chance: random.Random) -> str:
         "# ",
         "\\",
         "~~~",
+        "|",
+        "|-|",
+        "\n| a | b |\n|---|--:|\n",
         "a",
         "b c",
         "1",
@@ -138,6 +142,34 @@ def test_what_is_clear_is_shown_at_once_and_what_is_not_for_no_longer_than_it_mu
 
 
 def test_without_more_than_ascii_the_marks_are_ascii() -> None:
-    markdown = Markdown(width=5, fancy=False)
+    markdown = Markdown(width=lambda: 5, fancy=False)
     parts = markdown.take("- a\n> b\n---\n")
     assert "".join(text for _, text in parts) == "- a\n| b\n-----\n"
+
+
+def rows_of(text: str, width: int, *, fancy: bool = True) -> list[str]:
+    markdown = Markdown(width=lambda: width, fancy=fancy)
+    return "".join(words for _, words in [*markdown.take(text), *markdown.end()]).split("\n")
+
+
+def test_a_table_has_its_columns_below_each_other_and_fits() -> None:
+    text = "| Name | Size |\n|:--|--:|\n| `alpha` | 1 |\n| \u4e2d\u6587 | 22,000 and more |\nafter"
+    assert rows_of(text, 80) == [
+        "Name              Size",
+        "─────  ───────────────",
+        "alpha                1",
+        "\u4e2d\u6587   22,000 and more",
+        "after",
+    ]
+    narrow = rows_of(text, 16)
+    assert max(map(cells, narrow)) <= 16 and narrow[-1] == "after" and "22,000" in "\n".join(narrow)
+    assert rows_of("| a | b |\nno table", 80) == ["| a | b |", "no table"]
+    assert rows_of("| a | b |\n|---|---|\n| c | d |", 6) == ["| a | b |", "|---|---|", "| c | d |"]
+    assert "".join(rows_of(text.replace("\u4e2d\u6587", "x"), 80, fancy=False)).isascii()
+
+
+def test_a_table_is_shown_when_it_is_whole() -> None:
+    markdown = Markdown()
+    assert markdown.take("Here:\n") == [("", "Here:\n")]
+    assert markdown.take("| a |\n|---|\n| b |\n") == [] and markdown.holds
+    assert "b" in "".join(words for _, words in markdown.take("T")) and not markdown.holds

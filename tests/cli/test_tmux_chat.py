@@ -38,14 +38,14 @@ def begin(t: Tmux, words: str = "", before: str = "") -> None:
     """Start a chat and wait for its line."""
     t.clear()
     t.line(f"{before}quell chat {words}")
-    t.expect(r"/help lists what else there is")
+    t.expect(r"/help\s+lists\s+what\s+else\s+there\s+is")
     t.expect("^>", screen=True)
 
 
 def leave(t: Tmux) -> None:
     t.expect("^>$", screen=True)  # Ctrl+D leaves where nothing is typed
     t.key("C-d")
-    t.expect("goes on with it")
+    t.expect(r"goes\s+on\s+with\s+it")
     t.given_back()
 
 
@@ -157,7 +157,7 @@ def test_what_is_typed_while_a_turn_runs_waits_and_a_stop_parks_it(tmp_path: Pat
         t.line("/export talk.jsonl")
         t.expect(r"written to .*talk\.jsonl")
         t.line("/help")
-        t.expect(r"^  /quit    leave, as Ctrl\+D does")
+        t.expect(r"^  /quit     leave, as Ctrl\+D does")
         t.line("$ sleep 6012.5 &")
         t.expect("1 in the background", screen=True)
         t.expect_not("running")
@@ -167,7 +167,7 @@ def test_what_is_typed_while_a_turn_runs_waits_and_a_stop_parks_it(tmp_path: Pat
         t.expect("2 in the background", screen=True)
         t.expect_not("running")
         t.line("/stop session")
-        t.expect(r"^stopping; Ctrl\+C once more forces\n(.*\n)*> *$")
+        t.expect(r"> /stop session\nstopping; Ctrl\+C once more forces\n(.*\n)*> *$")
         t.key("C-c")
         began = time.monotonic()
         wait_for(lambda: running("6012.5") == [], "the end of the background")
@@ -231,7 +231,7 @@ def test_a_question_is_answered_by_a_line_that_was_meant_for_it(tmp_path: Path) 
         t.key("Enter")
         t.write("y")  # begun before the question is there
         t.expect(
-            r"shell asks for leave\n  echo one\n.*y once / s this session / a always / n no / v show, and Enter\n> y$"
+            r"shell asks for leave\n  │ echo one\n.*y once / s this session / a always / n no / v show, and Enter\n> y$"
         )
         t.pause()
         t.pause()
@@ -246,7 +246,7 @@ def test_a_question_is_answered_by_a_line_that_was_meant_for_it(tmp_path: Path) 
         t.resize(90, 35)
         t.line("s")
         t.expect(r"(?s)allowed in this session.*│ one.*First\.")
-        t.expect(r"shell asks for leave\n  echo other")
+        t.expect(r"shell asks for leave\n  │ echo other")
         wait_for(lambda: t.all.count("│ one") == 2, "what is not asked again")
         t.pause()
         t.pause()
@@ -421,7 +421,7 @@ def test_what_is_named_on_the_command_line_is_what_answers(tmp_path: Path) -> No
             f" --config {config} --title Named hello there",
         )
         t.expect(rf"session \w+, mine \({re.escape(model)}\) in /usr$")
-        t.expect(r"(?s)Action: shell.*│ at /usr.*the turn ended: limit: steps: 1")
+        t.expect(r"(?s)Action: shell.*│ at /usr.*the turn met a limit: steps: 1")
         assert "asks for leave" not in t.all
         leave(t)
         assert [one.title for one in places.sessions(str(own))] == ["Named"]

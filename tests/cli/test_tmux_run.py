@@ -66,7 +66,7 @@ def test_ctrl_c_ends_the_model_the_tool_and_who_escaped_and_twice_forces(tmp_pat
         t.expect("^Let me$")
         t.key("C-c")
         t.prompt(ROOM + 1)
-        assert "Let me ^C\nstopped; confirmed: nobody was there\n" in t.all, t.all
+        assert "Let me^C\nstopped; confirmed: nobody was there\n" in t.all, t.all
         t.given_back()
 
         t.clear()
@@ -97,19 +97,19 @@ def test_it_is_asked_and_each_answer_goes_as_far_as_it_says(tmp_path: Path) -> N
     ask = f"quell run --agent assistant --model {model} hi"
     with Tmux(tmp_path, columns=100) as t:
         t.line(ask)
-        t.expect(r"shell asks for leave\n  echo same\n.*\by once / s this session", screen=True)
+        t.expect(r"shell asks for leave\n  │ echo same\n.*\by once / s this session", screen=True)
         t.key("x", "Escape", "Up")  # nothing of that is an answer
         t.pause()
         t.key("v")
-        t.expect(r"(?s)shell asks for leave\n  echo same\n.*shell asks for leave\n  echo same")
+        t.expect(r"(?s)shell asks for leave\n  │ echo same\n.*shell asks for leave\n  │ echo same")
         t.key("s")
         t.expect(r"allowed in this session\n.*│ same\n└ exit 0", screen=True)
-        t.expect(r"shell asks for leave\n  echo other")
+        t.expect(r"shell asks for leave\n  │ echo other")
         assert t.all.count("│ same") == 2 and t.all.count("  allowed in this session") == 1, "not asked again"
         t.pause()
         t.key("n")
         t.expect(r"  refused\n")
-        t.expect(r"(?s)refused: .*shell asks for leave\n  echo other")
+        t.expect(r"(?s)refused: .*shell asks for leave\n  │ echo other")
         t.pause()
         t.key("a")
         t.expect(r"(?s)always allowed.*│ other.*Done\.")
@@ -118,7 +118,7 @@ def test_it_is_asked_and_each_answer_goes_as_far_as_it_says(tmp_path: Path) -> N
         model = script(tmp_path, [shell("echo other"), shell("echo third")], {"say": "Over."}, name="later")
         t.clear()
         t.line(f"quell run --agent assistant --model {model} hi")
-        t.expect(r"shell asks for leave\n  echo third")
+        t.expect(r"shell asks for leave\n  │ echo third")
         t.expect(r"│ other")
         assert t.all.count("asks for leave") == 1, "what was always allowed is not asked again"
         t.resize(30, 20)  # while somebody is asked

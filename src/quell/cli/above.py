@@ -108,8 +108,8 @@ class Above(Outlet):
 class Spoken(Said):
     """A screen whose every line has its colours in itself: a prompt may come between two."""
 
-    def _painted(self, style: str, text: str) -> str:
-        return "\n".join(super(Spoken, self)._painted(style, one) for one in text.split("\n"))
+    def painted(self, style: str, text: str) -> str:
+        return "\n".join(super(Spoken, self).painted(style, one) for one in text.split("\n"))
 
 
 def rows(text: str, width: int) -> list[str]:

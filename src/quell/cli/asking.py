@@ -6,7 +6,6 @@ The terminal is given back as it was found, whatever happens: an answer, a stop,
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 import termios
@@ -18,23 +17,19 @@ from typing import Any, Protocol
 from ..errors import QuellError
 from ..events import ApprovalAnswered, ApprovalAsked, ApprovalWithdrawn, Event, Extent
 from .display import Display
-from .screen import Line, exact
+from .leave import SHOW, question
 
-LINES = 20
-"""Of a question, until all is asked for."""
 PAUSE = 0.2
 """Seconds between an answer and the next question: a key that was pressed twice answers one."""
 KEYS: Mapping[str, tuple[bool, Extent]] = {
     "y": (True, "once"), "s": (True, "session"), "a": (True, "always"), "n": (False, "once"),
 }  # fmt: skip
-SHOW = "v"
 WORDS = {"y": "allowed once", "s": "allowed in this session", "a": "always allowed", "n": "refused"}
 CHOICES = "y once / s this session / a always / n no / v show"
 SHORT = "y/s/a/n/v?"
 """The same where that is too long for a line."""
 DEAF = 0.03
 """Seconds after an arrow or another key of several characters: its rest is no answer."""
-_LONG_LINE = 400  # characters of one line of a question, until all is asked for
 _END = "\x04"  # Ctrl+D
 
 
@@ -42,22 +37,6 @@ class Answers(Protocol):
     """Who answers for a session: `Session.approve`."""
 
     def __call__(self, asked: ApprovalAsked, allow: bool, reason: str, extent: Extent) -> object: ...
-
-
-def question(asked: ApprovalAsked, width: int, *, whole: bool = False) -> tuple[list[Line], bool]:
-    """What is asked, with all of its arguments, hidden characters too; and whether something was left out."""
-    arguments = dict(asked.arguments)
-    command = arguments.pop("command", None) if isinstance(arguments.get("command"), str) else None
-    text = [] if command is None else exact(command).split("\n")
-    if arguments or command is None:
-        text += exact(json.dumps(arguments, indent=2, ensure_ascii=False)).split("\n")
-    shown = text if whole or len(text) <= LINES else text[: LINES - 1]
-    longest = max(20, min(_LONG_LINE, 6 * width))
-    cut = [one if whole or len(one) <= longest else one[: longest - 1] + "…" for one in shown]
-    lines: list[Line] = [[("bold yellow", f"{exact(asked.tool)} asks for leave")], *([("", f"  {one}")] for one in cut)]
-    if len(shown) < len(text):
-        lines.append([("dim", f"  … {len(text) - len(shown)} more lines; {SHOW} shows all")])
-    return lines, cut != text
 
 
 class Terminal:
@@ -162,7 +141,7 @@ class Asking:
             return
         self._asked = self._waiting.popleft()
         self._display.status.hidden = True
-        lines, _ = question(self._asked, self._display.aside.width)
+        lines, _ = question(self._asked, self._display.aside.width, fancy=self._display.fancy)
         self._display.lines(lines)
         self._choices()
 
@@ -216,7 +195,7 @@ class Asking:
         if asked is None or now < self._deaf_until or len(key) != 1:  # a paste is no answer either
             return
         if key == SHOW:
-            lines, _ = question(asked, self._display.aside.width, whole=True)
+            lines, _ = question(asked, self._display.aside.width, whole=True, fancy=self._display.fancy)
             self._display.lines(lines)
             self._display.draw_footer()
             self._display.outlet.kick(self._terminal.forget_typed)

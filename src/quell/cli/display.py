@@ -33,14 +33,18 @@ from ..events import (
     Usage,
 )
 from .markdown import Markdown
-from .screen import Cleaner, Line, one_line
+from .screen import Cleaner, Line, one_line, safe
 from .status import Status
 from .toolview import Calls
+from .wrapping import Wrap, folded
 
 if TYPE_CHECKING:
     from .outlet import Outlet
 
 INDENT = "  "
+_OWN = ("", "Ctrl+C", "/stop")
+"""Reasons of a stop that whoever sees it need not be told."""
+_ENDS = {"failed": "failed", "limit": "met a limit", "interrupted": "was interrupted"}
 
 
 def fancy() -> bool:
@@ -67,7 +71,9 @@ class Display:
         self._styled = self.out.colour
         self._footer: Line | None = None
         self._footer_shown = False
-        self._markdown = Markdown(width=self.out.width, fancy=self.fancy)
+        self._markdown = Markdown(width=lambda: self.out.width, fancy=self.fancy)
+        self._wrap = Wrap(lambda: self.out.width)
+        self._thoughts = Wrap(lambda: self.aside.width)
         self._clean = Cleaner()
         self._said = ""  # since the model was asked
         self._held = ""  # of that, what is not on stdout yet
@@ -106,26 +112,39 @@ class Display:
             else:
                 self.aside.write("\n")
 
-    def lines(self, lines: list[Line], depth: int = 0) -> None:
-        """On stderr, each on a line of its own."""
+    def lines(self, lines: list[Line], depth: int = 0, hang: int = 0) -> None:
+        """On stderr, each on a line of its own; on a terminal broken between words, the rest of it moved in by that."""
         if lines:
             self.break_line()
+        room = self.aside.width - len(INDENT) * depth if self.aside.terminal else 0
         for line in lines:
-            self.aside.line(("", INDENT * depth), *line)
+            for one in folded(line, room, hang) if room > 0 else [line]:
+                self.aside.line(("", INDENT * depth), *one)
 
     def line(self, style: str, text: str, depth: int = 0) -> None:
         self.lines([[(style, text)]], depth)
+
+    @property
+    def tip(self) -> str:
+        """The latest line of a call that runs, where its lines are not shown any more or it has no end yet."""
+        return self._calls.tip
 
     def break_line(self) -> None:
         """What is said next begins on a line of its own."""
         self._clear()
         if self._open == 1:
             self._speak(self._clean.end())
-            for part in self._markdown.end():
-                self.out.write(part)
+            self.out.write(*self._wrap.take(self._markdown.end()), *self._wrap.end())
+        elif self._open == 2:
+            self.aside.write(*self._thoughts.end())
         if self._open:
             (self.out if self._open == 1 else self.aside).write("\n")
         self._open = 0
+
+    def rest(self) -> None:
+        """Nothing was said for a moment: the word that was held back, as it may not have its end yet, is shown."""
+        self.out.write(*self._wrap.rest())
+        self.aside.write(*self._thoughts.rest())
 
     def _clear(self) -> None:
         """What stands on the last line for a moment goes."""
@@ -229,11 +248,10 @@ class Display:
             self.break_line()
         self._clear()
         self._speak(self._clean.take(text))
-        self._open = 0 if text.endswith("\n") else 1
+        self._open = 0 if text.endswith("\n") and not self._markdown.holds else 1
 
     def _speak(self, text: str) -> None:
-        for part in self._markdown.take(text) if self._styled else [("", text)]:
-            self.out.write(part)
+        self.out.write(*self._wrap.take(self._markdown.take(text))) if self._styled else self.out.write(text)
 
     def _think(self, text: str) -> None:
         if not self._answers or not text:
@@ -241,7 +259,8 @@ class Display:
         if self._open == 1:
             self.break_line()
         self._clear()
-        self.aside.write(("dim italic" if self.aside.colour else "", text))
+        thought = "dim italic", safe(text)
+        self.aside.write(*(self._thoughts.take([thought]) if self.aside.terminal else [thought]))
         self._open = 0 if text.endswith("\n") else 2
 
     # -- at the end
@@ -249,17 +268,17 @@ class Display:
     def ended(self, event: TurnEnded) -> None:
         """How the turn ended, if not with an answer."""
         self.break_line()
-        if event.end in ("failed", "limit", "interrupted"):
-            self.line(
-                "red", f"the turn ended: {event.end}{f': {one_line(event.reason, 2000)}' if event.reason else ''}"
-            )
+        if (how := _ENDS.get(event.end)) is not None:
+            self.line("red", f"the turn {how}{f': {one_line(event.reason, 2000)}' if event.reason else ''}")
 
     def receipt(self, event: StopReceipt, more: str = "") -> None:
         """What a stop observed, in one line."""
         from .receipts import verdict
 
         style = "green" if event.confirmed else "alarm"
-        self.line(style, f"stopped; {verdict(event.receipt, event.confirmed)}{more}")
+        reason = str(event.receipt.get("reason", ""))
+        why = "" if reason in _OWN else f": {one_line(reason, 200)}"
+        self.line(style, f"stopped{why}; {verdict(event.receipt, event.confirmed)}{more}")
 
     def summary(self, usage: Usage, steps: int, seconds: float, more: str = "") -> None:
         """What it took, on the last line."""
@@ -268,4 +287,11 @@ class Display:
         facts = [f"{usage.input:,} {'token' if usage.input == 1 else 'tokens'} in{cached}, {usage.output:,} out"]
         facts += [f"${usage.cost:.4f}"] if usage.cost else []
         facts += [f"{steps} steps" if steps != 1 else "1 step", f"{seconds:.1f} s", *([more] if more else [])]
-        self.line("dim", dot.join(facts))
+        lines, room = [""], self.aside.width if self.aside.terminal else 0
+        for fact in facts:
+            longer = f"{lines[-1]}{dot}{fact}" if lines[-1] else fact
+            if room and lines[-1] and len(longer) > room:
+                lines.append(fact)
+            else:
+                lines[-1] = longer
+        self.lines([[("dim", one)] for one in lines])

@@ -1,15 +1,20 @@
 """Markdown as it streams: styled text without a redraw, the same however the input was cut.
 
-Each character is shown as soon as it is clear what it is; what never becomes a mark is shown as it was written.
+Each character is shown as soon as it is clear what it is, a table when it is whole; what never becomes a mark is shown
+as it was written.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
-from .screen import Part
+from .screen import Line, Part
+from .tables import is_table, table
+from .wrapping import CODE
 
 LONGEST = 400  # characters of a phrase in bold, code or a link: a longer one is no such thing
+LONGEST_ROW = 4000  # characters of a row of a table
 _SPECIAL = frozenset("\\`*_[")
 _CODE = re.compile(r"(`+)(?!`)(.+?)(?<!`)\1(?!`)")
 _STARS = re.compile(r"(\*{1,3})(?![\s*])(.*?[^\s*\\])\1(?!\*)")
@@ -27,8 +32,9 @@ _CODE_STYLE = "cyan"
 class Markdown:
     """`take` what was said, already made safe, and show the parts that it gives; `end` gives what was held back."""
 
-    def __init__(self, *, width: int = 80, fancy: bool = True) -> None:
-        self._rule = ("─" if fancy else "-") * min(width, 60)
+    def __init__(self, *, width: Callable[[], int] = lambda: 80, fancy: bool = True) -> None:
+        self._width = width
+        self._rule = "─" if fancy else "-"
         self._bullet, self._bar = ("•", "│ ") if fancy else ("-", "| ")
         self._parts: list[Part] = []
         self._held = ""
@@ -37,6 +43,7 @@ class Markdown:
         self._style = ""  # of this line
         self._fence = ""  # what ends the block of code
         self._swallow = False  # the blank after the mark of a quotation
+        self._rows: list[str] = []  # of what may be a table
 
     def take(self, text: str) -> list[Part]:
         for char in text:
@@ -45,10 +52,19 @@ class Markdown:
 
     def end(self) -> list[Part]:
         """Nothing comes any more: what is open is no mark."""
-        if self._held:
+        if self._held and not self._is_row():
             self._line_over()
+        elif self._held or self._rows:
+            self._rows += [self._held] if self._held else []
+            self._held = ""
+            self._table_over()
         self._in_line, self._style, self._fence, self._before, self._swallow = False, "", "", "\n", False
         return self._given()
+
+    @property
+    def holds(self) -> bool:
+        """Whether something is held back although its line is over: the rows of a table."""
+        return bool(self._rows)
 
     def _given(self) -> list[Part]:
         parts, self._parts = self._parts, []
@@ -66,7 +82,11 @@ class Markdown:
         swallow, self._swallow = self._swallow, False
         if swallow and char == " ":
             return
-        if char == "\n":
+        if char == "\n" and self._is_row():
+            self._rows.append(self._held)
+            self._held = ""
+        elif char == "\n":
+            self._end_rows()
             self._line_over()
             self._show("", "\n")
             self._in_line, self._style = False, ""
@@ -90,24 +110,50 @@ class Markdown:
                 self._fence = ""
                 self._show("dim", held)
             else:
-                self._show(_CODE_STYLE, held)
+                self._show(CODE, held)
         elif found := _FENCE.match(held):
             self._fence = found[1]
             self._show("dim", held)
         elif _RULE.match(held):
-            self._show("dim", self._rule)
+            self._show("dim", self._rule * min(self._width(), 60))
         else:
             self._inline(held, over=True)
+
+    # -- tables
+
+    def _is_row(self) -> bool:
+        return self._held.lstrip(" ").startswith("|") and not self._in_line and not self._fence
+
+    def _end_rows(self) -> None:
+        """What comes now is no row: the table, if it was one, is whole."""
+        if self._rows:
+            held, self._held = self._held, ""
+            self._table_over()
+            self._show("", "\n")
+            self._held = held
+
+    def _table_over(self) -> None:
+        rows, self._rows = self._rows, []
+        lines = table(rows, self._width(), self._rule, _phrase) if is_table(rows) else []
+        for number, line in enumerate(lines or rows):
+            self._show("", "\n" if number else "")
+            if isinstance(line, str):
+                self._inline(line, over=True)
+            else:
+                for part in line:
+                    self._show(*part)
 
     # -- how a line begins
 
     def _begin(self) -> None:
         """Whether it is clear by now what the line is."""
         held = self._held
+        if self._rows and held.strip(" ") and not self._is_row():
+            self._end_rows()
         if self._fence:
             if not self._may_close(held):
-                self._held, self._in_line, self._style = "", True, _CODE_STYLE
-                self._show(_CODE_STYLE, held)
+                self._held, self._in_line, self._style = "", True, CODE
+                self._show(CODE, held)
             return
         if found := _HEADING.match(held):
             self._go_on("bold underline" if len(found[1]) == 1 else "bold")
@@ -129,9 +175,11 @@ class Markdown:
 
     def _may_begin(self, held: str) -> bool:
         """Whether it could still become a heading, a bullet, a quotation, a rule or a fence."""
-        if len(held) > LONGEST:
-            return False
         word = held.lstrip(" ")
+        if len(held) > (LONGEST if word[:1] != "|" else LONGEST_ROW):
+            return False
+        if word[:1] == "|":
+            return True
         if not word or word in ("-", "*", "+"):
             return True
         if word[0] == "#":
@@ -152,7 +200,7 @@ class Markdown:
     def _inline(self, text: str, *, over: bool) -> str:
         """Show what is clear, and give back what is not yet. `over`: nothing of this line comes any more."""
         if self._fence and self._in_line:
-            self._show(_CODE_STYLE, text)
+            self._show(CODE, text)
             return ""
         while text:
             if text[0] not in _SPECIAL:
@@ -227,3 +275,11 @@ class Markdown:
         if over or broken or ended or len(text) > LONGEST:
             return self._literal(text, 1)
         return 0
+
+
+def _phrase(text: str) -> Line:
+    """The text of one cell, with its marks as styles."""
+    inner = Markdown()
+    inner._in_line = True
+    inner._inline(text, over=True)
+    return inner._given()

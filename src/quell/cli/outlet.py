@@ -145,7 +145,7 @@ class Said(Screen):
 
     def now(self, text: str, sequence: str = "") -> bool:
         """At once or not at all: what stands on the line only until something else is said."""
-        return self.moves and self._outlet.now(self._fd, f"{sequence}{self._painted('dim', text)}".encode())
+        return self.moves and self._outlet.now(self._fd, f"{sequence}{self.painted('dim', text)}".encode())
 
 
 def ready(fd: int, seconds: float = 0.0) -> bool:

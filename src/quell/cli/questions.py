@@ -10,8 +10,9 @@ from collections import deque
 
 from ..errors import QuellError
 from ..events import ApprovalAnswered, ApprovalAsked, ApprovalWithdrawn, Event
-from .asking import CHOICES, KEYS, SHORT, SHOW, WORDS, Answers, question
+from .asking import CHOICES, KEYS, SHORT, WORDS, Answers
 from .display import Display
+from .leave import SHOW, question
 from .screen import safe
 
 AT_LEAST = 0.3
@@ -68,8 +69,9 @@ class Questions:
         """The time is that of the question's first sight: what it says does not change."""
         if not whole:
             self._since = time.monotonic()
-        lines, _ = question(self._waiting[0], self._display.aside.width, whole=whole)
-        self._display.lines(lines)
+        display = self._display
+        lines, _ = question(self._waiting[0], display.aside.width, whole=whole, fancy=display.fancy)
+        display.lines(lines)
 
     def _give(self, asked: ApprovalAsked, word: str, reason: str) -> None:
         allow, extent = KEYS[word]

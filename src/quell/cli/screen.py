@@ -9,10 +9,10 @@ import json
 import os
 import re
 import select
-import shutil
 from typing import Any
 
 from ..errors import QuellError
+from .cells import cut
 from .words import complain
 
 Part = tuple[str, str]
@@ -28,9 +28,11 @@ _DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u
 _PARTIAL = re.compile(  # what may become one of those
     r"(?:\x1b(?:\[[0-?]*)?[ -/]*|\x9b[0-?]*[ -/]*|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*\x1b?|\r)\Z"
 )
+_RETURN = re.compile(r"\r|\x1b\[1?G")
 _HELD = 4096  # characters that are held back for the end of a sequence
 _COLOURS = {
     "red": "31", "green": "32", "yellow": "33", "cyan": "36",
+    "code": "36",
     "bold": "1", "dim": "2", "italic": "3", "underline": "4", "alarm": "1;31",
 }  # fmt: skip
 
@@ -51,9 +53,13 @@ def exact(text: str) -> str:
 
 
 class Cleaner:
-    """Text that comes in pieces, made safe as if it came at once: a sequence may be cut anywhere."""
+    """Text that comes in pieces, made safe as if it came at once: a sequence may be cut anywhere.
 
-    def __init__(self) -> None:
+    With `returns` a return to the beginning of the line is kept, as a carriage return: what follows is instead.
+    """
+
+    def __init__(self, *, returns: bool = False) -> None:
+        self._returns = returns
         self._held = ""
 
     def take(self, text: str) -> str:
@@ -62,18 +68,23 @@ class Cleaner:
         begun = _PARTIAL.search(text)
         whole = len(text) if begun is None or len(text) - begun.start() > _HELD else begun.start()
         self._held = text[whole:]
-        return safe(text[:whole])
+        return self._safe(text[:whole])
 
     def end(self) -> str:
         """What was held back."""
         held, self._held = self._held, ""
-        return safe(held)
+        return self._safe(held)
+
+    def _safe(self, text: str) -> str:
+        if not self._returns:
+            return safe(text)
+        return "\r".join(safe(one) for one in _RETURN.split(text.replace("\r\n", "\n")))
 
 
 def one_line(text: str, longest: int = 0) -> str:
-    """The same on one line, and no longer than that."""
+    """The same on one line, and no wider than that."""
     words = " ".join(safe(text).split())
-    return words if not longest or len(words) <= longest else words[: longest - 1] + "…"
+    return cut(words, longest) if longest else words
 
 
 class Screen:
@@ -88,14 +99,24 @@ class Screen:
 
     @property
     def width(self) -> int:
-        return max(20, shutil.get_terminal_size().columns)
+        """Of the terminal that this is on, and not of standard output's."""
+        try:
+            columns = int(os.environ.get("COLUMNS", "0"))
+        except ValueError:
+            columns = 0
+        if columns <= 0:
+            try:
+                columns = os.get_terminal_size(self._fd).columns
+            except OSError:
+                columns = 0
+        return max(20, columns or 80)
 
     def line(self, *parts: Part | str) -> None:
         self.write(*parts, "\n")
 
     def write(self, *parts: Part | str) -> None:
         """Everything in it is made safe."""
-        self._put("".join(self._painted(*(("", part) if isinstance(part, str) else part)) for part in parts))
+        self._put("".join(self.painted(*(("", part) if isinstance(part, str) else part)) for part in parts))
 
     def lines(self, lines: list[Line]) -> None:
         for line in lines:
@@ -105,9 +126,9 @@ class Screen:
         """In ASCII: control characters beyond it would reach the terminal as they are."""
         self._put(json.dumps(value, indent=indent) + "\n")
 
-    def _painted(self, style: str, text: str) -> str:
+    def painted(self, style: str, text: str) -> str:
         text = safe(text)
-        if not (style and text.strip() and self.colour):
+        if not (style and text.strip("\n") and self.colour):
             return text
         return f"\x1b[{';'.join(_COLOURS[word] for word in style.split())}m{text}\x1b[0m"
 

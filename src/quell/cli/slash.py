@@ -129,8 +129,9 @@ class Slash:
 
     async def _help(self, words: list[str]) -> None:
         for name, purpose in COMMANDS.items():
-            self._display.lines([[("bold", f"  {name:9}"), ("", purpose)]])
-        self._tell("  Enter sends, Alt+Enter begins a new line, Ctrl+C stops a turn, Ctrl+D leaves", "dim")
+            self._display.lines([[("bold", f"  {name:10}"), ("", purpose)]], hang=12)
+        keys = "  Enter sends, Alt+Enter begins a new line, Ctrl+C stops a turn, Ctrl+D leaves"
+        self._display.lines([[("dim", keys)]], hang=2)
 
 
 def completions(before: str, agents: Iterable[str]) -> list[str]:

@@ -12,6 +12,7 @@ from ..events import (
     ModelFailed,
     ModelRequested,
     ToolEnded,
+    ToolOutput,
     ToolRefused,
     ToolRequested,
     TurnStarted,
@@ -56,7 +57,8 @@ class Status:
         self._since = time.monotonic()
 
     def hear(self, event: Event) -> None:
-        self._since = time.monotonic()
+        if not isinstance(event, ToolOutput):  # of which not every line is shown
+            self._since = time.monotonic()
         match event:
             case TurnStarted():
                 self.doing = "thinking"
@@ -76,10 +78,17 @@ class Status:
     def _tick(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(QUIET, self._tick)
         silent = time.monotonic() - self._since
-        if self.hidden or self._display.line_is_open or silent < QUIET * 0.9:
+        if silent < QUIET * 0.9:
+            return
+        if self._display.line_is_open:
+            self._display.rest()
+            self._display.outlet.kick()
+        if self.hidden or self._display.line_is_open:
             return
         what = next(reversed(self._waits.values()), self.doing)
         more = f" and {len(self._waits) - 1} more" if len(self._waits) > 1 else ""
         dots = "…" if self._display.fancy else "..."
-        words = one_line(f"{what}{more} {dots} {silent:.0f} s", self._display.aside.width - 1)
+        dot = "·" if self._display.fancy else "-"
+        tip = f" {dot} {self._display.tip}" if self._display.tip else ""
+        words = one_line(f"{what}{more} {dots} {silent:.0f} s{tip}", self._display.aside.width - 1)
         self._shown = self._display.aside.now(words, "\r\x1b[K") or self._shown

@@ -216,6 +216,7 @@ class Talk:
             case TurnStarted():
                 self._since = time.monotonic()
                 self._tick()
+                self._display.line("", "")
                 self._display.line("bold", f"{PROMPT}{self._messages.pop(event.cause, '')}")
 
     def _after(self, event: Event) -> None:
@@ -230,6 +231,7 @@ class Talk:
 
     def _tick(self) -> None:
         """The clock in the toolbar, while there is something to wait for."""
+        self._display.rest()
         self._line.app.invalidate()
         if self._beat is not None:
             self._beat.cancel()
@@ -240,6 +242,9 @@ class Talk:
         """What is being said, what waits and what is asked stand over the line."""
         width = self._display.out.width
         lines = rows(self._above.open, width) if self._above.open else []
+        if tip := self._display.tip:
+            bar = "│" if self._display.fancy else "|"
+            lines.append(self._display.out.painted("dim", f"{bar} {one_line(tip, width - 3)}"))
         waiting = list(self._session.waiting)
         lines += [f"  {one_line(f'waits: {one.text}', width - 3)}" for one in waiting[:WAITING]]
         if len(waiting) > WAITING:

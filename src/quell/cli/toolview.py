@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from ..events import Event, ProcessEnded, ProcessSpawned, ToolEnded, ToolOutput, ToolRefused, ToolRequested
+from .cells import cut
 from .screen import Cleaner, Line, Screen, exact, one_line
 
 FIRST = 16
@@ -21,7 +22,7 @@ _LONGEST_LINE = 4000  # characters of output without an end of line, until that 
 _EXIT = re.compile(r"\[(exit \d+|ended by \S+(?: \d+)?)\]\s*\Z")
 _NARROW = 20  # columns that a line has at least, however deep it stands
 
-Shown = Callable[[list[Line], int], None]
+Shown = Callable[[list[Line], int, int], None]
 
 
 def words_of(tool: str, arguments: Mapping[str, Any]) -> str:
@@ -53,8 +54,13 @@ class Call:
         self.left_out = 0
         self.last: deque[str] = deque(maxlen=LAST)
         self.raw = 0  # characters that came as output
-        self.clean = Cleaner()
+        self.clean = Cleaner(returns=True)
         self.held = ""
+
+    @property
+    def tip(self) -> str:
+        """What it said last, where that does not stand there."""
+        return self.held or (self.last[-1] if self.last else "")
 
 
 class Calls:
@@ -69,6 +75,11 @@ class Calls:
         self._calls: dict[int, Call] = {}
         self._processes: dict[int, int] = {}
         self._labels: dict[str, int] = {}
+
+    @property
+    def tip(self) -> str:
+        """Of the latest call that has one."""
+        return next((one.tip for one in reversed(self._calls.values()) if one.tip.strip()), "")
 
     def several(self, session: str, number: int) -> None:
         """The model wants so many at once: from two on they have labels."""
@@ -100,17 +111,18 @@ class Calls:
         room = self._room(call, len(event.tool) + 4)
         words = one_line(exact(words_of(event.tool, event.arguments)), room)
         line: Line = [("cyan", f"{label}{self._head} "), ("bold", event.tool), ("", f"  {words}" if words else "")]
-        self._show([line], depth)
+        self._show([line], depth, 0)
 
     def _room(self, call: Call, taken: int) -> int:
         return max(_NARROW, self._screen.width - 1 - taken - len(call.label) - 2 * call.depth)
 
     def _output(self, call: Call, event: ToolOutput) -> None:
         if event.channel == "notice":
-            self._show([[("dim", self._margin(call)), ("dim yellow", one_line(event.text, 500))]], call.depth)
+            self._show([[("dim", self._margin(call)), ("dim yellow", one_line(event.text, 500))]], call.depth, 2)
             return
         call.raw += len(event.text)
-        *whole, call.held = (call.held + call.clean.take(event.text)).split("\n")
+        *whole, held = (call.held + call.clean.take(event.text)).split("\n")
+        call.held = _last(held)
         if len(call.held) > _LONGEST_LINE:
             whole.append(call.held)
             call.held = ""
@@ -118,6 +130,7 @@ class Calls:
             self._line(call, one, FIRST)
 
     def _line(self, call: Call, text: str, most: int) -> None:
+        text = _last(text)
         if call.shown < most:
             call.shown += 1
             self._put(call, text)
@@ -128,8 +141,7 @@ class Calls:
     def _put(self, call: Call, text: str) -> None:
         text = text.expandtabs(4)
         room = self._room(call, 2)
-        cut = text if len(text) <= room else text[: room - len(self._more)] + self._more
-        self._show([[("dim", self._margin(call)), ("", cut)]], call.depth)
+        self._show([[("dim", self._margin(call)), ("", cut(text, room, self._more))]], call.depth, 0)
 
     def _margin(self, call: Call) -> str:
         return f"{call.label}{self._bar} "
@@ -146,7 +158,7 @@ class Calls:
         style, words = self._verdict(call, event, error)
         words = one_line(words, 4 * self._screen.width)
         line: Line = [("dim", f"{call.label}{self._foot} "), (style, words), ("dim", f" {dot} {took}")]
-        self._show([line], call.depth)
+        self._show([line], call.depth, len(call.label) + 2)
 
     def _verdict(self, call: Call, event: ToolEnded | ToolRefused, error: str) -> tuple[str, str]:
         if error.startswith("stopped"):
@@ -177,3 +189,8 @@ class Calls:
             )
         for one in (*call.last, *beyond):
             self._put(call, one)
+
+
+def _last(line: str) -> str:
+    """What is left of a line that was written over, as progress is."""
+    return line.rstrip("\r").rpartition("\r")[2]
