@@ -114,6 +114,15 @@ def test_it_works_offline_at_once_with_the_answer_on_stdout_and_all_else_on_stde
     assert "▸ shell  echo from $(pwd); exit 3\n" in err and "▸" not in out
 
 
+def test_it_loads_nothing_that_it_does_not_need() -> None:
+    """What typer, SDKs and the line of a conversation would load takes longer than the run."""
+    command = [sys.executable, "-X", "importtime", str(QUELL), "run", "--max-steps", "3", "hi"]
+    ended = subprocess.run(command, capture_output=True, timeout=BOUND, stdin=subprocess.DEVNULL)
+    loaded = {line.rpartition("|")[2].split(".")[0].strip() for line in ended.stderr.decode().splitlines()}
+    assert ended.returncode == 0 and "msgspec" in loaded
+    assert not loaded & {"pydantic", "prompt_toolkit", "openai", "anthropic", "httpx", "starlette", "uvicorn"}
+
+
 def test_what_is_piped_in_is_the_message_or_comes_below_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert said("look", "at:", given=b"a diff\n")[1] == "You said: look at:\n\na diff\n"
     monkeypatch.setattr(told, "read_input", lambda go_on: "from a pipe\n")
@@ -186,6 +195,26 @@ def test_calls_are_shown_tidily_and_what_a_tool_says_can_do_nothing_to_the_termi
     assert "1,234 tokens in (1,000 cached), 5 out · $0.5000" in err or "$0.5000" in err
 
 
+def test_progress_is_one_line_and_what_is_not_shown_is_told_while_it_is_waited_for() -> None:
+    steps = 'for i in $(seq 1 24); do printf "\\rstep $i"; sleep 0.1; done; echo; seq 1 40; sleep 2.2'
+    _, _, err = said(f"$ {steps}")
+    assert "│ step 24\n│ 1\n" in err and err.count("step") == 3  # the call has two
+    assert "│ 15\n│ … 21 lines left out …\n│ 37\n" in err
+    with terminal() as t:
+        t.line(f"quell run '$ {steps}'")
+        t.expect(r"exit 0")
+        t.prompt()
+        assert re.search(rb"shell runs \xe2\x80\xa6 \d s \xc2\xb7 step \d+", t.raw)
+        assert re.search(rb"shell runs \xe2\x80\xa6 \d s \xc2\xb7 40", t.raw)
+
+
+def test_the_width_is_that_of_the_terminal_that_is_written_to(tmp_path: Path) -> None:
+    model = script(tmp_path, [{"call": "shell", "arguments": {"command": "echo " + "x" * 200}}], {"say": "word " * 40})
+    with terminal() as t:
+        shown = t.run(f"quell run --model {model} hi | cat")
+        assert f"│ {'x' * 96}…\n" in shown.replace("\r", "") and "word " * 39 in shown
+
+
 def test_without_utf_8_or_colours_it_is_plain(tmp_path: Path) -> None:
     model = script(tmp_path, [{"call": "shell", "arguments": {"command": "echo x"}}], {"say": "- **a**"})
     plain = {**os.environ, "LC_ALL": "C"}
@@ -219,7 +248,7 @@ def test_a_strategy_limits_a_title_and_pictures_reach_the_turn(tmp_path: Path) -
     assert any(one["kind"] == "model.answered" and "Action: shell" in one["text"] for one in react)
     assert [one["media"] for one in react[0]["images"]] == ["image/png"]
     assert places.find("My run").id == react[0]["session"]
-    assert code == 4 and "the turn ended: limit: steps: 1" in err
+    assert code == 4 and "the turn met a limit: steps: 1" in err
 
 
 def test_a_session_is_resumed_where_it_is(tmp_path: Path) -> None:
@@ -310,10 +339,10 @@ def test_the_exit_code_says_how_it_ended_and_the_receipt_what_is_left(tmp_path: 
         ["--receipt", str(failed), "hi", "--model", script(tmp_path, {"fail": "no more credit"})],
         ["--timeout", "0.5", "--receipt", str(late), "$ sleep 60"],
     )
-    assert broken[0] == 1 and "the turn ended: failed: no more credit" in broken[2]
+    assert broken[0] == 1 and "the turn failed: no more credit" in broken[2]
     slip = json.loads(failed.read_text())
     assert (slip["verdict"], slip["reason"]) == ("confirmed", "end of the run")
-    assert slow[0] == 124 and "stopped; confirmed: 1 process ended" in slow[2]
+    assert slow[0] == 124 and "stopped: timeout of 0.5 s; confirmed: 1 process ended" in slow[2]
     assert json.loads(late.read_text())["reason"] == "timeout of 0.5 s"
 
 

@@ -9,17 +9,15 @@ import importlib
 import os
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer._completion_classes import completion_init
-from typer._completion_shared import get_completion_script
 
 from ..errors import QuellError
 from . import COMMANDS, COMPLETE
 from .screen import ReaderGone, note
+from .values import HELP, understand
 from .words import by_flag, complain, nearest, show
 
 if TYPE_CHECKING:
@@ -84,6 +82,8 @@ def run(words: Sequence[str], mask: Collection[int]) -> int:
     except SystemExit as left:  # a completion
         return left.code if isinstance(left.code, int) else 0
     except Exception as error:  # noqa: BLE001  a boundary: a server of another version, or a fault of ours
+        import traceback
+
         at = traceback.extract_tb(error.__traceback__)[-1]
         complain(f"unexpected {type(error).__name__}: {error} ({os.path.basename(at.filename)}, line {at.lineno})")
         return OURS
@@ -96,7 +96,7 @@ def build(wanted: Collection[str]) -> TyperGroup:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         help="Quell: the agent runtime where stop means stop.",
-        context_settings={"help_option_names": ["-h", "--help"]},
+        context_settings={"help_option_names": HELP},
     )
     for name, purpose in COMMANDS.items():
         if name in FUNCTIONS and name in wanted:
@@ -109,8 +109,12 @@ def build(wanted: Collection[str]) -> TyperGroup:
             app.command(name, short_help=purpose, context_settings=_ANY)(_plugin)
         else:
             app.command(name, short_help=purpose, context_settings=_ANY)(_elsewhere)
-    completion_init()
+    if COMPLETE in os.environ:
+        from typer._completion_classes import completion_init
+
+        completion_init()
     group: Any = typer.main.get_command(app)
+    understand(group)
     return group  # type: ignore[no-any-return]  # a group, because it has commands
 
 
@@ -145,6 +149,8 @@ def completion(
     """
     if shell not in SHELLS:
         raise QuellError(f"there is no completion for '{shell}'{nearest(shell, SHELLS)}; there is bash, zsh and fish")
+    from typer._completion_shared import get_completion_script
+
     return show(get_completion_script(prog_name="quell", complete_var=COMPLETE, shell=shell) + "\n")
 
 
