@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from bench.line import Line
-from bench.rows import bus, death, hopper, kernel, kill, log, many, memory, scope, serve, spawn, start, task, watch
+from bench.rows import bus, death, hopper, kernel, kill, log, many, memory, run, scope, serve, spawn, start, task, watch
 
 ROWS: dict[str, Callable[[bool], list[Line]]] = {
     "spawn": spawn.measure,
@@ -20,4 +20,5 @@ ROWS: dict[str, Callable[[bool], list[Line]]] = {
     "log": log.measure,
     "kernel": kernel.measure,
     "serve": serve.measure,
+    "run": run.measure,
 }
