@@ -205,7 +205,7 @@ def test_progress_is_one_line_and_what_is_not_shown_is_told_while_it_is_waited_f
         t.expect(r"exit 0")
         t.prompt()
         assert re.search(rb"shell runs \xe2\x80\xa6 \d s \xc2\xb7 step \d+", t.raw)
-        assert re.search(rb"shell runs \xe2\x80\xa6 \d s \xc2\xb7 40", t.raw)
+        assert re.search(rb"shell runs \xe2\x80\xa6 \d s \xc2\xb7 \xe2\x80\xa6 40", t.raw)
 
 
 def test_the_width_is_that_of_the_terminal_that_is_written_to(tmp_path: Path) -> None:

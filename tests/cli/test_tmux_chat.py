@@ -320,11 +320,16 @@ def test_whatever_ends_it_the_terminal_is_given_back(tmp_path: Path) -> None:
     with Tmux(tmp_path) as t:
         begin(t, "'$ (setsid sleep 6015.5 &); echo up; sleep 6015.5'")
         t.expect("│ up")
+        t.write("half a line")
+        t.expect("^> half a line$")
         t.key("C-z")
         t.prompt()
         assert t.modes() == t.as_found
         t.line("fg")
         t.expect(r"running \d+ s", screen=True)
+        t.expect(r"fg\nquell chat.*\n> half a line$")
+        t.key("C-u")
+        t.expect_not("half a line")
         t.key("C-d")  # with a turn under way
         t.expect(r"(?s)ending what runs; Ctrl\+C forces.*confirmed.*goes on with it")
         t.given_back()

@@ -79,7 +79,10 @@ class Calls:
     @property
     def tip(self) -> str:
         """Of the latest call that has one."""
-        return next((one.tip for one in reversed(self._calls.values()) if one.tip.strip()), "")
+        for one in reversed(self._calls.values()):
+            if one.tip.strip():
+                return f"{self._more} {one.tip}" if one.last else one.tip
+        return ""
 
     def several(self, session: str, number: int) -> None:
         """The model wants so many at once: from two on they have labels."""

@@ -42,6 +42,7 @@ class Line:
         """What was sent off, and when it was begun."""
         self.leaving = False
         self._begun = 0.0
+        self._suspended = False  # by ourselves: then what draws the line again is under way
         self._prompt: PromptSession[str] = PromptSession(
             over,
             multiline=True,
@@ -148,6 +149,7 @@ class Line:
 
         def stop() -> None:
             loop.remove_signal_handler(signal.SIGTSTP)
+            self._suspended = True
             self.keyboard.suspend()
             loop.add_signal_handler(signal.SIGTSTP, self._suspend)
 
@@ -155,8 +157,10 @@ class Line:
 
     def _continued(self) -> None:
         """Whoever stopped us, a shell may have changed the terminal since."""
+        suspended, self._suspended = self._suspended, False
         if self.there:
             self.keyboard.take_again()
+        if self.there and not suspended:
             self.app.renderer.reset()
             self.app.renderer.request_absolute_cursor_position()
             self.app.invalidate()
