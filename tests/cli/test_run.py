@@ -355,7 +355,9 @@ def test_a_signal_stops_the_turn_and_all_in_the_background(tmp_path: Path, numbe
         running.send_signal(number)
         _, err = running.communicate(timeout=BOUND)
         assert running.returncode == 128 + number
-        assert "stopped; confirmed: " in err.decode() and "1 background job ended with the run" in err.decode()
+        why = "" if number == signal.SIGINT else f": {signal.Signals(number).name}"
+        assert f"stopped{why}; confirmed: " in err.decode()
+        assert "1 background job ended with the run" in err.decode()
         assert held.gone()
     assert json.loads(slip.read_text())["confirmed"] is True
 
