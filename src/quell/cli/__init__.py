@@ -21,7 +21,7 @@ COMMANDS = {
     "serve": "run agents, with an HTTP API and a page",
     "open": "open the page in the browser",
     "down": "end the server, and everything that runs in it",
-    "ps": "list the sessions",
+    "ps": "list the sessions, in every terminal",
     "logs": "what happened in a session, or in all",
     "send": "send a message and show the answer",
     "attach": "follow a session and type to it",
@@ -60,11 +60,11 @@ a server and its page:
   down        end the server, and everything that runs in it
 
 the server's sessions (all with --json):
-  ps          list them: what each does, runs and said last; --watch goes on
+  ps          list them, and what runs in other terminals; --watch goes on
   logs        what happened; -f goes on
   send        send a message and show the answer; --new opens a session first
   attach      follow a session and type to it
-  stop        stop sessions, or --all, and print the receipts
+  stop        stop sessions, or --all, in every terminal; prints the receipts
   reopen      let new work in again after a stop of all
   approve     what waits for leave, and give it
   receipts    what stops observed

@@ -10,6 +10,7 @@ from ..errors import QuellError, StateInUseError
 from ..supervise.state import owner_of
 from . import places
 from .client import Client, NoServerError, path
+from .terminals import Elsewhere, release
 
 if TYPE_CHECKING:
     from ..kernel.runtime import Runtime
@@ -32,6 +33,11 @@ def delete(known: list[places.Known]) -> Faults:
             try:
                 if _ask(one, "DELETE", path("sessions", one.id), None, STOP) is None:
                     here.append(one.id)
+            except StateInUseError as error:
+                if release(Elsewhere(folder, owner_of(folder) or 0), one.id, "delete"):
+                    here.append(one.id)
+                else:
+                    faults[one.id] = error
             except QuellError as error:
                 faults[one.id] = error
         faults |= _delete_here(folder, here) if here else {}

@@ -49,6 +49,20 @@ def complete_session(ctx: typer.Context, incomplete: str) -> list[tuple[str, str
         return []
 
 
+def complete_running(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The same, and those of other terminals."""
+    found = complete_session(ctx, incomplete)
+    if ctx.params.get("state") is None:
+        from . import terminals
+
+        try:
+            cards = terminals.cards(_client(ctx).folder)
+            found += [(card["id"], _title(card)) for card in cards if card["id"].startswith(incomplete)]
+        except (QuellError, OSError, ValueError):
+            return found
+    return found
+
+
 def _title(card: dict[str, Any]) -> str:
     """Shells evaluate what completion tells them: only letters, digits and blanks of a title get there."""
     return _plain(card["title"] or card["asked"] or card["agent"])

@@ -43,11 +43,22 @@ class Past:
     def __init__(self, connection: sqlite3.Connection, folder: str) -> None:
         self._connection = connection
         self.owned = owner_of(folder) is not None
+        self._began = max((row.seq for row in self._rows(kinds=("runtime.ready",))), default=0)
         self._chosen = {
             one.session: one
             for row in self._rows(kinds=("session.configured",))
             if isinstance(one := decode(row.body), SessionConfigured)
         }
+
+    def awake(self, id_: str) -> bool:
+        """Whether anything happened in it since whoever owns the log began."""
+        last = select_newest(self._connection, id_)
+        return self.owned and last is not None and last.seq > self._began
+
+    def processes(self, id_: str) -> int:
+        """How many of its commands run."""
+        rows = [row for row in self._rows(session=id_, kinds=("process.",)) if row.seq > self._began]
+        return sum(1 if row.kind == "process.spawned" else -1 for row in rows)
 
     def changed(self, known: Known) -> float:
         last = select_newest(self._connection, known.id)
@@ -68,7 +79,7 @@ class Past:
     def _state(self, id_: str) -> str:
         turn = self._newest(id_, "turn.started", "turn.ended")
         runs = turn is not None and not isinstance(turn, TurnEnded)
-        if not self.owned:
+        if not self.awake(id_):
             return "interrupted" if runs else "closed"
         last = select_newest(self._connection, id_)
         closed = last is not None and last.kind == "session.closed"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .client import Client
+from .client import Client, NoServerError
 from .flags import Json, State
 from .following import Follower, Patience
 from .screen import Screen, note, one_line
@@ -37,12 +37,19 @@ def ps(
 ) -> int:
     """List the sessions: what each does, what it runs, what it said last.
 
-    With --watch and --json: one line of JSON for each change. Exit codes: 0; 125 a fault of quell's or of its options.
+    Those of the server, and of `quell run` and `quell chat` in other terminals; with --state or --watch, of the server
+    alone. With --watch and --json: one line of JSON for each change. Exit codes: 0; 125 a fault of quell's or of its
+    options.
+
+    \b
+    quell ps
+    quell ps --watch
+    quell ps --json
     """
     client, screen = Client(state), Screen()
     if watch:
         return _watch(client, screen, as_json)
-    board = client.get("state")
+    board = _board(client, apart=state is None)
     if as_json:
         screen.json(board, 2)
     elif screen.terminal:
@@ -50,6 +57,20 @@ def ps(
     else:
         screen.write(_plain(board))
     return 0
+
+
+def _board(client: Client, *, apart: bool) -> dict[str, Any]:
+    """As the server has it, and with what runs in other terminals. NoServerError if there is neither."""
+    from . import terminals
+
+    others = terminals.cards(client.folder) if apart else []
+    try:
+        board: dict[str, Any] = client.get("state")
+    except NoServerError:
+        if not others:
+            raise
+        board = {"seq": 0, "admission": {"open": True}, "sessions": []}
+    return {**board, "terminals": others} if apart else board
 
 
 # -- the table
@@ -68,6 +89,25 @@ def in_order(cards: list[Card]) -> list[tuple[int, Card]]:
         found.append((depth, card))
         waiting += [(depth + 1, child) for child in reversed(below.get(card["id"], []))]
     return found
+
+
+def rows_of(board: dict[str, Any]) -> list[tuple[Card, Row]]:
+    """The server's, then those of other terminals."""
+    served = [(card, row(depth, card)) for depth, card in in_order(board["sessions"])]
+    return served + [(card, row_apart(depth, card)) for depth, card in in_order(board.get("terminals", []))]
+
+
+def row_apart(depth: int, card: Card) -> Row:
+    where = f"in process {card['pid']}" if card["pid"] else "in another container"
+    return [
+        "  " * depth + card["id"],
+        card["state"],
+        "-",
+        str(card["processes"] or "-"),
+        one_line(card["agent"]) or "-",
+        one_line(card["title"] or card["asked"]) or "-",
+        f"(another terminal, {where})",
+    ]
 
 
 def row(depth: int, card: Card) -> Row:
@@ -104,7 +144,7 @@ def _gate(board: dict[str, Any]) -> str:
 
 def _plain(board: dict[str, Any]) -> str:
     """Aligned columns for pipes and files."""
-    rows = [HEAD, *(row(depth, card) for depth, card in in_order(board["sessions"]))]
+    rows = [HEAD, *(cells for _, cells in rows_of(board))]
     rows = [[one_line(cell, _LONG[at]) if at in _LONG else cell for at, cell in enumerate(one)] for one in rows]
     widths = [max(len(one[at]) for one in rows) for at in range(len(HEAD) - 1)]
     lines = ["  ".join(map(str.ljust, one, [*widths, 0])).rstrip() for one in rows]
@@ -120,9 +160,8 @@ def _table(board: dict[str, Any], width: int) -> RenderableType:
     table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
     for at in shown:
         table.add_column(HEAD[at], no_wrap=True, overflow="ellipsis", ratio={5: 1, 6: 2}.get(at))
-    for depth, card in in_order(board["sessions"]):
-        style = "bold red" if not card["confirmed"] else _STYLES.get(card["state"], "")
-        cells = row(depth, card)
+    for card, cells in rows_of(board):
+        style = "bold red" if not card.get("confirmed", True) else _STYLES.get(card["state"], "")
         table.add_row(*(Text(cells[at], style=style if at == 1 else "") for at in shown))
     gate = _gate(board)
     return Group(*([Text(gate, style="bold yellow")] if gate else []), table)

@@ -6,7 +6,6 @@ It needs neither the kernel's loop nor a server that answers: one that is silent
 from __future__ import annotations
 
 import enum
-import json
 import select
 import signal
 import threading
@@ -17,8 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import NoSupervisorError, QuellError, UsageError
+from ..supervise.state import owner_of
+from . import terminals
 from .client import ANSWER, Call, Client, MuteServerError, NoServerError, RefusedError, path
-from .flags import Json, State, complete_session
+from .flags import QUICK, Json, State, complete_running
 from .receipts import describe
 from .screen import Screen, note
 
@@ -36,9 +37,9 @@ class Reach(enum.StrEnum):
 def stop(
     sessions: Annotated[
         list[str] | None,
-        typer.Argument(metavar="ID...", help="Sessions to stop, all at once.", autocompletion=complete_session),
+        typer.Argument(metavar="ID...", help="Sessions to stop, all at once.", autocompletion=complete_running),
     ] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Close admission and end every session.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="End every session; the server lets none in.")] = False,
     reach: Annotated[
         Reach | None, typer.Option("--reach", help="Only the turn, or all of the session, which is the default.")
     ] = None,
@@ -52,9 +53,16 @@ def stop(
 ) -> int:
     """End sessions and print the receipts: what was there, how each process ended, who lives on.
 
-    Ctrl+C while it waits: the stop goes on; a second one asks to force it. With --json: one line for each stop.
+    Those of the server, and of `quell run` and `quell chat` in other terminals: a run ends then, a chat waits for you.
+    With --state only those of that server. Ctrl+C while it waits: the stop goes on; a second one asks to force it.
+    With --json: one line for each stop.
 
     Exit codes: 0 confirmed; 1 unconfirmed, and the pids are named; 125 a fault of quell's or of its options.
+
+    \b
+    quell stop build
+    quell stop 1f0c 2a9d --grace 1
+    quell stop --all --force
     """
     if everything == bool(sessions):
         raise UsageError("quell stop needs sessions, or --all, and not both; see quell stop --help")
@@ -65,11 +73,25 @@ def stop(
     client = Client(state)
     if everything:
         orders = [Order(client, "", wish)]
+        orders += [Aside(client, "", wish, one) for one in ([] if state else terminals.live(client.folder))]
     else:
-        orders = [Order(client, one, {**wish, "reach": (reach or Reach.session).value}) for one in sessions or ()]
+        wish["reach"] = (reach or Reach.session).value
+        orders = [_order(client, one, wish, apart=state is None) for one in sessions or ()]
     if not Vigil(client, orders).keep():
         return INTERRUPTED
     return _report(orders, as_json)
+
+
+def _order(client: Client, session: str, wish: dict[str, Any], *, apart: bool) -> Order:
+    """Of the server, or of a terminal that has it. UsageError if both have one that is called so."""
+    found = terminals.find(session, client.folder) if apart else None
+    if found is None:
+        return Order(client, session, wish)
+    try:
+        other = client.get("sessions", session, within=QUICK)["id"]
+    except QuellError:
+        return Aside(client, found[1], wish, found[0])
+    raise UsageError(f"{session!r} may be {other} or {found[1]}: name one by its id")
 
 
 def reopen(as_json: Json = False, state: State = None) -> int:
@@ -159,8 +181,34 @@ class Order:
         except QuellError as error:
             self.fault = QuellError(f"{error}; while the server is silent, a session is found by its whole id only")
         else:
-            body = json.loads(receipt.to_json())
-            self.answer = {"confirmed": receipt.confirmed, "sentence": receipt.sentence(), "receipt": body}
+            self.answer = terminals.as_answer(receipt)
+
+
+class Aside(Order):
+    """The same of a `quell run` or `quell chat` in another terminal."""
+
+    def __init__(self, client: Client, session: str, wish: dict[str, Any], where: terminals.Elsewhere) -> None:
+        super().__init__(client, session, wish)
+        self.where = where
+        self.passed_by = NoServerError(f"{where} is no server")
+
+    def ask(self) -> None:
+        if self._wish.get("reach") == "turn":
+            self.fault = UsageError(f"session {self.session} is in another terminal: Ctrl+C there stops its turn alone")
+        else:
+            self._begin_beside()
+
+    def _stop_beside(self) -> None:
+        usual = {"reason": "stop" if self.session else "stop all"}
+        try:
+            wish = {**usual, **self._wish}
+            receipt = terminals.stop(self.where, self.session, wish, LAST + (wish.get("grace") or 0.0))
+        except NoSupervisorError as gone:
+            self.fault = gone if owner_of(self.where.folder) else NoServerError(f"{self.where} has ended meanwhile")
+        except QuellError as error:
+            self.fault = error
+        else:
+            self.answer = terminals.as_answer(receipt)
 
 
 class Vigil:
@@ -192,11 +240,15 @@ class Vigil:
                 call.close()
 
     def _begin(self) -> None:
+        served = [one for one in self._orders if not isinstance(one, Aside)]
+        for one in self._orders:
+            if isinstance(one, Aside):  # first: a server that is silent holds nobody else up
+                one.ask()
         try:
-            for order in self._orders:
+            for order in served:
                 order.ask()
         except (MuteServerError, NoServerError) as error:
-            self._pass_by(error, self._orders)
+            self._pass_by(error, served)
 
     def _wait(self, pending: list[Order]) -> None:
         poller = select.poll()
@@ -205,12 +257,13 @@ class Vigil:
         ready = {fd for fd, _ in poller.poll(TICK * 1000)}
         for order in pending:
             order.hear(ready)
-        if time.monotonic() - self._heard < ANSWER:
+        asked = [one for one in pending if one.passed_by is None]
+        if time.monotonic() - self._heard < ANSWER or not asked:
             return
         try:
             self._client.get("health", within=PROBE)  # a stop may take longer than a server may be silent
         except (MuteServerError, NoServerError) as error:
-            self._pass_by(error, pending)
+            self._pass_by(error, asked)
         self._heard = time.monotonic()
 
     def _pass_by(self, error: QuellError, orders: list[Order]) -> None:
@@ -233,13 +286,18 @@ class Vigil:
 
 def _report(orders: list[Order], as_json: bool) -> int:
     screen = Screen()
+    absent = [one for one in orders if not one.session and isinstance(one.fault, NoServerError)]
+    if len(absent) < len(orders):  # of all that there are: who is not there is no fault
+        orders = [one for one in orders if one not in absent]
     for order in orders:
+        where = order.where if isinstance(order, Aside) else None
         if order.answer is None:
             note(str(order.fault))
         elif as_json:
-            screen.json({"session": order.session, **order.answer})
+            screen.json({"session": order.session, **({"pid": where.pid} if where else {}), **order.answer})
         else:
             name = f"session {order.session}" if order.session else "all sessions"
+            name += f" in {where}" if where else ""
             screen.line(("bold", name))
             screen.lines(describe(order.answer["receipt"], order.answer["confirmed"]))
             if not order.session and order.passed_by is None:
