@@ -1,13 +1,14 @@
 """No flag is accepted and ignored: each flag of the live parser has a test of its effect, named here (H53)."""
 
 import ast
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from quell.cli import COMMANDS, HELP
+from quell.cli import COMMANDS, HELP, main
 from quell.cli.app import FUNCTIONS, build
 
 ALONE = "test_without_a_server_each_says_so_and_what_to_do"
@@ -143,5 +144,26 @@ def test_the_help_the_dispatch_and_the_app_know_the_same_commands() -> None:
     assert set(COMMANDS) == set(FUNCTIONS) | {"exec", "plugin", "doctor"}
     assert set(build(()).commands) == set(COMMANDS)
     for name, command in commands(build(FUNCTIONS)):
-        assert name.split()[0] not in FUNCTIONS or command.help, name
-        assert " " not in name or f"quell {name}" in command.help, f"{name}: an example"
+        if name.split()[0] in FUNCTIONS:
+            assert f"quell {name}" in command.help.partition("\b\n")[2], f"{name}: an example"
+
+
+@pytest.mark.parametrize("columns", [44, 80])
+def test_help_fits_the_terminal_and_has_examples(
+    columns: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What is to be typed is never broken, so that it can be copied."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for name in [*(name for name, _ in commands(build(FUNCTIONS))), "exec", "plugin", "doctor"]:
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])  # some hold signals back to the end of their process
+        assert main([*name.split(), "--help"]) == 0
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        shown, said = capfd.readouterr()
+        assert said == "", name
+        lines = shown.splitlines()
+        typed = [line for line in lines if line.startswith("  ") and "quell " in line]
+        assert typed, f"{name}: an example"
+        by_hand = name in ("exec", "plugin", "doctor")
+        long = [line for line in lines if len(line) > (80 if by_hand else columns) and line not in typed]
+        assert long == [], f"{name}: {long}"
+        assert "\x1b" not in shown

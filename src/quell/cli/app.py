@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -96,7 +97,7 @@ def build(wanted: Collection[str]) -> TyperGroup:
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         help="Quell: the agent runtime where stop means stop.",
-        context_settings={"help_option_names": HELP},
+        context_settings={"help_option_names": HELP, "terminal_width": _narrow()},
     )
     for name, purpose in COMMANDS.items():
         if name in FUNCTIONS and name in wanted:
@@ -116,6 +117,12 @@ def build(wanted: Collection[str]) -> TyperGroup:
     group: Any = typer.main.get_command(app)
     understand(group)
     return group  # type: ignore[no-any-return]  # a group, because it has commands
+
+
+def _narrow() -> int | None:
+    """Columns for help on a terminal of less than fifty, which typer would not go below; else typer knows."""
+    columns = shutil.get_terminal_size().columns
+    return max(20, columns - 2) if columns < 52 else None
 
 
 def _found(name: str) -> Callable[..., int] | typer.Typer:
@@ -145,7 +152,7 @@ def completion(
     \b
     bash, in ~/.bashrc:  eval "$(quell completion bash)"
     zsh, in ~/.zshrc:    eval "$(quell completion zsh)"
-    fish:                quell completion fish >~/.config/fish/completions/quell.fish
+    fish:  quell completion fish >~/.config/fish/completions/quell.fish
     """
     if shell not in SHELLS:
         raise QuellError(f"there is no completion for '{shell}'{nearest(shell, SHELLS)}; there is bash, zsh and fish")

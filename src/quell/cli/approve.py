@@ -49,6 +49,12 @@ def approve(
     """Without ID: list what waits for leave. With ID: give it, or deny it.
 
     Exit codes: 0; 125 a fault of quell's or of its options, or nothing to answer.
+
+    \b
+    quell approve
+    quell approve build
+    quell approve build --deny --reason "not on main"
+    quell approve --granted
     """
     client, screen = Client(state), Screen()
     answers = deny or for_session or always or reason is not None or session is not None

@@ -38,6 +38,9 @@ def attach(session: Id, as_json: Json = False, state: State = None) -> int:
     Ctrl+C and Ctrl+D only detach. With --json: the events on stdout, one a line.
 
     Exit codes: 0 detached, or the session was deleted; 125 a fault of quell's or of its options.
+
+    \b
+    quell attach build
     """
     client = Client(state)
     return Attached(client, client.get("sessions", session), as_json).run()

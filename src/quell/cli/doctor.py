@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 HELP = """\
-What containment this machine gives, and what crashes left behind (found and ended).
+What containment this machine gives, and what crashes left behind (found and
+ended).
 
 usage: quell doctor [--json]
 
@@ -33,6 +34,10 @@ Exit code 1 when a promise cannot be kept on this machine; it is named.
 options:
   --json       the same as JSON
   -h, --help   this text
+
+examples:
+  quell doctor
+  quell doctor --json
 """
 
 RUNG_LIMITS = {

@@ -36,6 +36,10 @@ def down(
 
     Exit codes: 0 it is gone, and nobody is left; 1 that could not be confirmed; 125 a fault of quell's or of its
     options, or no server runs.
+
+    \b
+    quell down
+    quell down --force
     """
     client = Client(state)
     watch = Watch(client)

@@ -28,6 +28,11 @@ def logs(
     """What happened in a session, or in all of them.
 
     With --json: one event a line, as they are in the log. Exit codes: 0; 125 a fault of quell's or of its options.
+
+    \b
+    quell logs build -n 20
+    quell logs -f
+    quell logs build --json | jq .kind
     """
     client, screen = Client(state), Screen()
     id_ = client.get("sessions", session)["id"] if session is not None else ""

@@ -21,6 +21,10 @@ def open_page(
     """Open the page of the server that runs: a new link, which works once.
 
     Exit codes: 0; 125 a fault of quell's or of its options, or no server runs.
+
+    \b
+    quell open
+    quell open --no-browser
     """
     link: str = Client(state).post("launches")["url"]
     if as_json:

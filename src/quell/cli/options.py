@@ -14,15 +14,18 @@ Run a command contained; when it ends, or quell does, nothing of it survives.
 
 usage: quell exec [options] -- CMD [ARGUMENT...]
 
-Streams, signals, job control and the exit code pass through. Exit codes of our own: 124 timeout,
-125 a fault of quell's or of its options, 126 CMD cannot be executed, 127 CMD not found,
-1 the stop is unconfirmed (the pids that are left are named).
+Streams, signals, job control and the exit code pass through. Exit codes of
+our own: 124 timeout, 125 a fault of quell's or of its options, 126 CMD cannot
+be executed, 127 CMD not found, 1 the stop is unconfirmed (the pids that are
+left are named).
 
 options:
-  --grace S        seconds between SIGTERM and SIGKILL, for a stop and for what CMD left running (default 5)
+  --grace S        seconds between SIGTERM and SIGKILL, for a stop and for what
+                   CMD left running (default 5)
   --timeout S      stop CMD after this many seconds and exit with 124
   --receipt FILE   write what the stop observed as JSON
-  --contain RUNG   pidns, userns, cgroup, subreaper, or auto, the default: the strongest that costs nothing
+  --contain RUNG   pidns, userns, cgroup, subreaper, or auto, the default: the
+                   strongest that costs nothing
   --quiet          do not tell what CMD left behind
   -h, --help       this text
 

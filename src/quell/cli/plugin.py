@@ -27,11 +27,14 @@ usage: quell plugin list [--json]
        quell plugin enable NAME
        quell plugin disable NAME
 
-WHAT is whatever pip takes: a name, a path, a URL; options for pip or uv follow `--`. It is installed into a
-folder of its own below Quell's state folder, in one step and in a box: Ctrl+C ends it and changes nothing.
-The environment is never touched. A plugin is loaded at the next start of the runtime.
+WHAT is whatever pip takes: a name, a path, a URL; options for pip or uv
+follow `--`. It is installed into a folder of its own below Quell's state
+folder, in one step and in a box: Ctrl+C ends it and changes nothing. The
+environment is never touched. A plugin is loaded at the next start of the
+runtime.
 
-Exit codes: 0 done, 1 pip or uv could not install it, 125 a fault of quell's or of its options, 130 Ctrl+C.
+Exit codes: 0 done, 1 pip or uv could not install it, 125 a fault of quell's
+or of its options, 130 Ctrl+C.
 
 options:
   --json           for list: the same as JSON

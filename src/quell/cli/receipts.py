@@ -31,6 +31,11 @@ def receipts(
     """What stops observed, the newest first.
 
     Exit codes: 0, whatever they say; 125 a fault of quell's or of its options.
+
+    \b
+    quell receipts
+    quell receipts build
+    quell receipts 42 --json
     """
     client, screen = Client(state), Screen()
     if what is not None and what.isdecimal():

@@ -46,6 +46,11 @@ def send(
 
     Exit codes: 0 answered; 1 the turn failed or was interrupted; 3 it was stopped, or the message was parked or
     discarded; 4 it met a limit; 125 a fault of quell's or of its options; 130 Ctrl+C.
+
+    \b
+    quell send build 'and now the tests'
+    quell send --new --title build '$ npm test'
+    git diff | quell send --new -
     """
     for flag, value in (("--agent", agent), ("--cwd", cwd), ("--title", title)):
         if value is not None and not new:

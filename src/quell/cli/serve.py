@@ -51,6 +51,11 @@ def serve(
     Ctrl+C or `quell down` stops it and everything that it runs; a second one forces. Exit codes: 0 it was stopped, and
     nobody is left; 1 it was stopped, and who is left is named; 125 it could not serve; 130 or 143 it was stopped before
     it did.
+
+    \b
+    quell serve
+    quell serve --detach --port 0
+    quell serve --config ./team.toml --state ./state
     """
     fill_streams()
     try:

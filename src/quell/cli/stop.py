@@ -98,6 +98,9 @@ def reopen(as_json: Json = False, state: State = None) -> int:
     """Let new work in again, after a stop of all.
 
     Exit codes: 0; 125 a fault of quell's or of its options.
+
+    \b
+    quell reopen
     """
     answer, screen = Client(state).post("admission", "reopen"), Screen()
     if as_json:
