@@ -1,6 +1,7 @@
 """No flag is accepted and ignored: each flag of the live parser has a test of its effect, named here (H53)."""
 
 import ast
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from quell.cli import COMMANDS, HELP, main
+from quell.cli import COMMANDS, HELP, doctor, main, plugin
 from quell.cli.app import FUNCTIONS, build
 
 ALONE = "test_without_a_server_each_says_so_and_what_to_do"
@@ -78,12 +79,18 @@ EFFECTS = {
     "receipts -n": "test_receipts_are_listed_the_newest_first_and_one_is_shown_in_full",
     "receipts --json": "test_receipts_are_listed_the_newest_first_and_one_is_shown_in_full",
     "receipts --state": ALONE,
+    "plugin list --json": "test_what_the_page_lists_is_what_the_json_lists",
+    "plugin install --with": "test_the_tool_can_be_chosen",
+    "plugin install --verbose": "test_what_pip_says_is_shown_when_it_fails_and_with_verbose",
+    "doctor --json": "test_the_json_has_what_the_page_has",
 }
 
 
 def flags() -> set[str]:
-    """Every flag of every command, as the parser has it."""
-    return {
+    """Every flag of every command, as the parsers have it; those of `quell exec` are beside its tests."""
+    by_hand = {f"plugin {command} {one}" for command, known in plugin.FLAGS.items() for one in known}
+    by_hand |= {f"doctor {one}" for one in doctor.FLAGS}
+    return by_hand | {
         f"{name} {word}"
         for name, command in commands(build(FUNCTIONS))
         for one in command.params
@@ -111,12 +118,39 @@ def effects() -> dict[str, str]:
 
 
 def known_tests() -> dict[str, str]:
-    """Each test of the command line, with the text of its file: what a test types may be in a function beside it."""
+    """Each test of the command line: its own text, and of what it names, such as a fixture or a table beside it."""
+    paths = sorted(Path(__file__).parent.glob("*.py"))
+    shared = {name: part for path in paths if not path.name.startswith("test_") for name, part in parts(path).items()}
     found: dict[str, str] = {}
-    for path in Path(__file__).parent.glob("test_*.py"):
-        text = path.read_text(encoding="utf-8")
-        found |= {node.name: text for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    for path in paths:
+        mine = parts(path)
+        around = {name: part for name, part in (shared | mine).items() if name not in ("FLAGS", "EFFECTS")}
+        found |= {name: reached(name, around) for name in mine if name.startswith("test_")}
     return found
+
+
+def parts(path: Path) -> dict[str, str]:
+    """What a file defines, by its name."""
+    text = path.read_text(encoding="utf-8")
+    return {name: ast.get_source_segment(text, node) or "" for node in ast.parse(text).body for name in named(node)}
+
+
+def named(node: ast.stmt) -> list[str]:
+    if isinstance(node, ast.FunctionDef | ast.ClassDef):
+        return [node.name]
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return [one.id for one in targets if isinstance(one, ast.Name)]
+
+
+def reached(name: str, around: dict[str, str]) -> str:
+    """The text of a part, with that of every part that is named in it, and so on."""
+    seen, ahead = {name}, [name]
+    while ahead:
+        words = set(re.findall(r"\w+", around[ahead.pop()]))
+        fresh = [one for one in around if one in words and one not in seen]
+        seen.update(fresh)
+        ahead += fresh
+    return "\n".join(around[one] for one in sorted(seen))
 
 
 def test_every_flag_has_a_test_of_its_effect() -> None:
@@ -125,9 +159,9 @@ def test_every_flag_has_a_test_of_its_effect() -> None:
     assert flags() == set(table)
     assert {name for name in table.values() if name not in known} == set()
     for flag, name in table.items():
-        command, word = flag.rsplit(maxsplit=1)
-        assert word in known[name], flag
-        assert command in known[name], flag
+        *command, word = flag.split()
+        assert re.search(rf"(?<![\w-]){word}(?![\w-])", known[name]), flag
+        assert all(re.search(rf"(?<![\w-]){one}(?![\w-])", known[name]) for one in command), flag
 
 
 def test_a_flag_without_a_test_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from quell.cli.options import PLAIN, VALUED
 from tests.cli import oracle, test_receipt
 from tests.cli.command import BOUND, QUELL, RUNGS, need, quell, start
 
@@ -203,6 +204,6 @@ def test_every_flag_has_a_test_of_its_effect() -> None:
     """H53: what the live help names is what is tested, and each test uses its flag."""
     help_text = quell("exec", "--help").stdout.decode()
     flags = set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", help_text)) - {"--help"}
-    assert flags == set(EFFECTS)
+    assert flags == set(EFFECTS) == {*VALUED, *PLAIN} - {"-h", "--help"}
     for flag, test in EFFECTS.items():
         assert flag in test.__code__.co_consts or any(flag in str(const) for const in test.__code__.co_consts), flag

@@ -48,11 +48,14 @@ RUNG_LIMITS = {
 }
 
 
+FLAGS = ("--json",)
+
+
 def run(words: Sequence[str]) -> int:
-    unknown = [word for word in words if word not in ("--json", "-h", "--help")]
+    unknown = [word for word in words if word not in (*FLAGS, "-h", "--help")]
     if unknown:
         complain(
-            f"doctor has no option '{unknown[0]}'{nearest(unknown[0], ['--json', '--help'])}; see quell doctor --help"
+            f"doctor has no option '{unknown[0]}'{nearest(unknown[0], [*FLAGS, '--help'])}; see quell doctor --help"
         )
         return 125
     if "-h" in words or "--help" in words:

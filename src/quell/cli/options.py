@@ -36,8 +36,8 @@ examples:
 
 LONGEST = 366 * 86400.0
 
-_VALUED = ("--grace", "--timeout", "--receipt", "--contain")
-_PLAIN = ("--quiet", "--help", "-h")
+VALUED = ("--grace", "--timeout", "--receipt", "--contain")
+PLAIN = ("--quiet", "--help", "-h")
 
 
 class Options:
@@ -62,7 +62,7 @@ def parse(words: Sequence[str]) -> Options:
             rest.insert(0, word)
             break
         name, equals, value = word.partition("=")
-        if name in _VALUED:
+        if name in VALUED:
             if not equals:
                 if not rest:
                     raise UsageError(f"{name} needs a value; see quell exec --help")
@@ -75,7 +75,7 @@ def parse(words: Sequence[str]) -> Options:
         else:
             from .words import nearest
 
-            known = nearest(name, (*_VALUED, *_PLAIN))
+            known = nearest(name, (*VALUED, *PLAIN))
             raise UsageError(f"there is no option {name}{known}; put -- before the command; see quell exec --help")
     options.command = rest
     if not rest and not options.help:

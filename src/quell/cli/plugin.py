@@ -109,8 +109,11 @@ def parse(words: Sequence[str]) -> Options:
     return options
 
 
+FLAGS = {"list": ("--json",), "install": ("--with", "--verbose")}
+
+
 def _option(options: Options, word: str, rest: list[str]) -> None:
-    known = {"list": ["--json"], "install": ["--with", "--verbose"]}.get(options.command, [])
+    known = FLAGS.get(options.command, ())
     name, equals, value = word.partition("=")
     if word in ("-h", "--help"):
         options.help = True
