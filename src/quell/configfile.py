@@ -11,12 +11,25 @@ import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from difflib import get_close_matches
+from typing import Any, Literal, TypeVar, get_args, get_origin
 from urllib.parse import urlsplit
 
 import msgspec
 
-from .config import ASSISTANT, SCRIPTED, Agent, Defaults, Provider, Settings, rule, usual_file, what_there_is
+from .config import (
+    ASSISTANT,
+    SCRIPTED,
+    Agent,
+    Amount,
+    Count,
+    Defaults,
+    Provider,
+    Settings,
+    rule,
+    usual_file,
+    what_there_is,
+)
 from .errors import UsageError
 from .secrecy import can_be_secret, secrets_in, secrets_of
 
@@ -26,6 +39,9 @@ BUILT_IN = {one.name: one for one in (SCRIPTED, ASSISTANT)}
 """Agents that are there without a file. One of the same name changes what it says, and keeps the rest."""
 TAKEN = frozenset("scripted shell agent fetch files memory remember".split())
 """Plugins that come with Quell, which no `[models.…]` may take the place of."""
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+NAME_RULE = "letters, digits, `_` and `-`, up to 40 in all"
+"""Of agents."""
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,39}")
 KEYS = frozenset("key api_key apikey token api_token secret password".split())
 """What somebody writes who wants to put a key into the file."""
@@ -85,6 +101,7 @@ def understood(file: str, text: bytes, environ: Mapping[str, str], *, is_open: b
     warning = f"{file} holds secrets, and others may read it: chmod 600 {file}"
     idle = [one.name for one in agents if not one.network and one.isolation == "none"]
     warnings = (
+        *_not_read(environ),
         *((warning,) if written and is_open else ()),
         *(
             f"{file}: agents.{name}.network is of a sandbox: without isolation it keeps nobody off the net"
@@ -115,6 +132,9 @@ def _read(path: str | None, environ: Mapping[str, str]) -> tuple[str, bytes, boo
 def _parsed(file: str, text: bytes) -> dict[str, Any]:
     try:
         return tomllib.loads(text.decode())
+    except UnicodeDecodeError as error:
+        line = text.count(b"\n", 0, error.start) + 1
+        raise UsageError(f"{file} is no TOML: what is on line {line} is no UTF-8") from None
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{file} is no TOML: {error}") from None
 
@@ -133,6 +153,15 @@ def _variable(environ: Mapping[str, str], table: str, name: str, origins: dict[s
     if value := environ.get(variable, "").strip():
         origins[f"{table}.{name}"] = variable
     return value
+
+
+def _not_read(environ: Mapping[str, str]) -> Iterable[str]:
+    """A variable that is nearly one of ours is told of; others may be a plugin's."""
+    known = [one.upper() for kind in (Settings, Defaults) for one in kind.__struct_fields__] + ["CONFIG", "STATE_DIR"]
+    for name in sorted(name for name in environ if name.startswith("QUELL_")):
+        word = name.removeprefix("QUELL_")
+        if word not in known and (near := get_close_matches(word, known, 1, 0.75)):
+            yield f"{name} is not read; did you mean QUELL_{near[0]}?"
 
 
 # -- its tables
@@ -174,20 +203,49 @@ def _converted(where: str, what: str, table: dict[str, Any], kind: type[T], **gi
             continue
         if isinstance(value, float) and not math.isfinite(value):
             raise UsageError(f"{key} is a number, not {value}")
-        try:
-            given[name] = msgspec.convert(value, fields[name])
-        except (ValueError, TypeError) as error:
-            raise UsageError(f"{key} makes no sense: {without_keys(str(error))}") from None
+        given[name] = _value(key, value, fields[name])
     return kind(**given)
 
 
-def without_keys(sentence: str) -> str:
-    """The same without any long word in quotes: it may be a key that stands at the wrong place."""
-    return re.sub(r"'[^']{16,}'", "'…'", sentence)
+def _value(key: str, value: Any, kind: Any) -> Any:
+    """As its key takes it. A value is not repeated: it may be a secret that stands at the wrong place."""
+    if get_origin(kind) is dict and isinstance(value, dict):
+        names, values = get_args(kind)
+        return {_named(key, name, names): _value(f"{key}.{name}", one, values) for name, one in value.items()}
+    try:
+        return msgspec.convert(value, kind)
+    except (ValueError, TypeError):
+        near = get_close_matches(value[:100], get_args(kind), 1) if _is_choice(kind) and isinstance(value, str) else []
+        raise UsageError(f"{key} takes {takes(kind)}{f'; did you mean {near[0]}?' if near else ''}") from None
+
+
+def _named(key: str, name: str, kind: Any) -> str:
+    try:
+        return str(msgspec.convert(name, kind))
+    except ValueError:
+        raise UsageError(f"{key}: {name!r} is no name of a variable") from None
+
+
+def _is_choice(kind: Any) -> bool:
+    return get_origin(kind) is Literal
+
+
+def takes(kind: Any) -> str:
+    """What a key takes, for a person."""
+    if kind in (Count, Amount):
+        return "a whole number, 0 or more" if kind is Count else "a number, 0 or more"
+    if _is_choice(kind):
+        words = [one or "nothing (as '')" for one in get_args(kind)]
+        return f"{', '.join(words[:-1])} or {words[-1]}"
+    if get_origin(kind) in (tuple, dict):
+        return 'a list of words, as ["one", "other"]' if get_origin(kind) is tuple else "a table"
+    return "true or false" if kind is bool else "a text"
 
 
 def _agent(file: str, name: str, table: dict[str, Any], defaults: Defaults) -> Agent:
     where = f"{file}: agents.{name}"
+    if NAME.fullmatch(name) is None:
+        raise UsageError(f"{file}: agents.{name!r} is no name of an agent: {NAME_RULE}")
     for key in table["approval"] if isinstance(table.get("approval"), dict) else ():
         try:
             rule(key)

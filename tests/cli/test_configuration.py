@@ -175,7 +175,7 @@ def test_what_has_no_effect_yet_is_set_and_told_of(file: Path) -> None:
 
 def test_a_file_that_makes_no_sense_is_not_written_and_can_be_mended(file: Path) -> None:
     written(file, "[settings]\nterm = 'soon'\n")
-    assert "settings.term makes no sense" in refused("config set settings.ask 1")
+    assert "settings.term takes a number" in refused("config set settings.ask 1")
     assert say("config set settings.term 3")[0] == 0
     written(file, "[settings\n")
     assert f"{file} is no TOML" in refused("config set settings.ask 1")
@@ -296,6 +296,26 @@ def test_check_says_ok_or_what_makes_no_sense(file: Path, tmp_path: Path) -> Non
     spread = written(tmp_path / "open.toml", f"[agents.x.env]\nAPI_KEY = '{CANARY}'\n")
     spread.chmod(0o644)
     assert "holds secrets, and others may read it" in say(f"config check {spread}")[2]
+
+
+def test_check_names_what_is_not_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, sentence in (
+        ("[agents.x]\ntools = ['shel']", "agents.x: there is no tool 'shel'; did you mean shell?"),
+        ("[agents.x]\nmodel = 'opnai:gpt-5'", "agents.x: there is no model 'opnai'; did you mean openai?"),
+        ("[agents.x]\nstrategy = 'rect'", "agents.x: there is no strategy 'rect'; did you mean react?"),
+        ("[agents.x]\nmemory = 'sqlte'", "agents.x: there is no memory 'sqlte'; did you mean sqlite?"),
+        ("[agents.mine]\n[defaults]\nagent = 'mnie'", "defaults.agent: there is no agent 'mnie'; did you mean mine?"),
+        (
+            "[models.local]\n[defaults]\nmodel = 'locl:x'",
+            "defaults.model: there is no model 'locl'; did you mean local?",
+        ),
+    ):
+        written(file, text)
+        assert sentence in refused("config check", 1), text
+    written(file, "[settings]\nterm = 1")
+    monkeypatch.setenv("QUELL_TREM", "3")
+    code, out, err = say("config check")
+    assert (code, out) == (0, f"ok: {file}\n") and "QUELL_TREM is not read; did you mean QUELL_TERM?" in err
 
 
 def test_another_file_may_be_named_everywhere(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,48 @@ agent = group(
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="An agent.", autocompletion=complete_known_agent)]
 
+# -- what a new one is
+
+Model = Annotated[
+    str | None,
+    typer.Option(
+        "--model",
+        metavar="PROVIDER:MODEL",
+        help="By default defaults.model, or scripted.",
+        autocompletion=complete_model,
+    ),
+]
+Tool = Annotated[
+    list[str] | None,
+    typer.Option("--tool", metavar="NAME", help="One of its tools; may be repeated.", autocompletion=complete_tool),
+]
+Strategy = Annotated[str | None, typer.Option("--strategy", metavar="NAME", help="tools or react.")]
+System = Annotated[
+    str | None, typer.Option("--system", metavar="TEXT|@FILE", help="What it is told first; @FILE reads a file.")
+]
+Approve = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--approve",
+        metavar="RULE=WORD",
+        help="A rule, as in 'shell(git status*)=allow'; may be repeated. WORD: allow, ask or deny.",
+    ),
+]
+Isolation = Annotated[
+    str | None, typer.Option("--isolation", metavar="HOW", help="none, or bwrap: a sandbox for its commands.")
+]
+NoNetwork = Annotated[bool, typer.Option("--no-network", help="None in that sandbox.")]
+Memory = Annotated[str | None, typer.Option("--memory", metavar="NAME", help="sqlite, or nothing.")]
+Effort = Annotated[
+    str | None, typer.Option("--effort", metavar="WORD", help="How much it is to think: low, medium or high.")
+]
+From = Annotated[
+    str | None,
+    typer.Option("--from", metavar="OTHER", help="Begin as that agent is.", autocompletion=complete_known_agent),
+]
+
+# -- the commands
+
 
 @agent.command("list")
 def list_(as_json: Json = False, config: Config = None) -> int:
@@ -75,7 +117,7 @@ def show(name: Name, as_json: Json = False, config: Config = None) -> int:
         screen.json({"name": name, **nested(rows)["agents"][name]}, 2)
         return 0
     system = known.system.strip()
-    screen.lines(lines([row for row in rows if row.key[2:] != ("system",) or not system]))
+    screen.lines(lines([row for row in rows if row.key[2:] != ("system",) or not system], whole=True))
     if system:
         text = next(row.value for row in rows if row.key[2:] == ("system",))
         screen.write("\n", ("bold", "system"), "\n", *(f"  {line}\n" for line in str(text).strip().splitlines()))
@@ -85,43 +127,16 @@ def show(name: Name, as_json: Json = False, config: Config = None) -> int:
 @agent.command()
 def add(
     name: Annotated[str, typer.Argument(metavar="NAME", help="Letters, digits, _ and -.")],
-    model: Annotated[
-        str | None,
-        typer.Option(
-            "--model",
-            metavar="PROVIDER:MODEL",
-            help="By default defaults.model, or scripted.",
-            autocompletion=complete_model,
-        ),
-    ] = None,
-    tool: Annotated[
-        list[str] | None,
-        typer.Option("--tool", metavar="NAME", help="One of its tools; may be repeated.", autocompletion=complete_tool),
-    ] = None,
-    strategy: Annotated[str | None, typer.Option("--strategy", metavar="NAME", help="tools or react.")] = None,
-    system: Annotated[
-        str | None, typer.Option("--system", metavar="TEXT|@FILE", help="What it is told first; @FILE reads a file.")
-    ] = None,
-    approve: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--approve",
-            metavar="RULE=WORD",
-            help="A rule, as in 'shell(git status*)=allow'; may be repeated. WORD: allow, ask or deny.",
-        ),
-    ] = None,
-    isolation: Annotated[
-        str | None, typer.Option("--isolation", metavar="HOW", help="none, or bwrap: a sandbox for its commands.")
-    ] = None,
-    no_network: Annotated[bool, typer.Option("--no-network", help="None in that sandbox.")] = False,
-    memory: Annotated[str | None, typer.Option("--memory", metavar="NAME", help="sqlite, or nothing.")] = None,
-    effort: Annotated[
-        str | None, typer.Option("--effort", metavar="WORD", help="How much it is to think: low, medium or high.")
-    ] = None,
-    origin: Annotated[
-        str | None,
-        typer.Option("--from", metavar="OTHER", help="Begin as that agent is.", autocompletion=complete_known_agent),
-    ] = None,
+    model: Model = None,
+    tool: Tool = None,
+    strategy: Strategy = None,
+    system: System = None,
+    approve: Approve = None,
+    isolation: Isolation = None,
+    no_network: NoNetwork = False,
+    memory: Memory = None,
+    effort: Effort = None,
+    origin: From = None,
     replace: Annotated[bool, typer.Option("--replace", help="In place of the one of that name.")] = False,
     config: Config = None,
 ) -> int:
@@ -135,8 +150,7 @@ def add(
     quell agent add reviewer --system @review.md --approve 'shell(git status*)=allow'
     """
     from .draft import editing
-    from .enlisting import rules_of, start_from, text_of
-    from .offered import check
+    from .enlisting import enlist, rules_of, text_of
     from .schema import good_name
 
     good_name("agents", name)
@@ -150,17 +164,7 @@ def add(
         there = draft.has(("agents", name))
         if (there or name in BUILT_IN) and not replace:
             raise UsageError(f"there is an agent {name!r} already: --replace takes its place")
-        table = {**start_from(origin, draft.check()), **wish}
-        if rules:
-            table["approval"] = {**table.get("approval", {}), **rules}
-        if there:
-            draft.drop(("agents", name))
-        draft.put(("agents", name), table)
-        loaded = draft.check()
-        found = next(one for one in loaded.agents if one.name == name)
-        if not found.network and found.isolation == "none":
-            raise UsageError("--no-network is of a sandbox: add --isolation bwrap")
-        warnings = check(found, loaded)
+        warnings = enlist(draft, name, wish, rules, origin)
         draft.save()
     for warning in warnings:
         note(warning)

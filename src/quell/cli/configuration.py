@@ -160,7 +160,7 @@ def check(
 ) -> int:
     """Check that the file makes sense.
 
-    Says `ok`, or in one sentence what does not.
+    Says `ok`, or in one sentence what does not: also a model, tool or agent that it names and is not there.
 
     Exit codes: 0 it does; 1 it does not, or it is not there; 125 a fault of quell's or of its options.
 
@@ -168,12 +168,15 @@ def check(
     quell config check
     quell config check ./team.toml
     """
+    from .offered import doubts
+
     if file is not None and config is not None:
         raise UsageError("quell config check takes one file")
     screen, named = Screen(), file or config
     try:
         loaded = load(named, os.environ)
-        problem, warnings = "", list(loaded.warnings)
+        faults, said = doubts(loaded)
+        problem, warnings = "; ".join(faults), [*loaded.warnings, *said]
     except UsageError as error:
         problem, warnings = str(error), []
     where = place(named, os.environ)

@@ -37,15 +37,22 @@ class Value:
 
     @property
     def shown(self) -> str:
+        return one_line(self.text, LONG)
+
+    @property
+    def text(self) -> str:
         whole = isinstance(self.value, float) and self.value.is_integer()
         text = self.value if isinstance(self.value, str) and self.value else f"{self.value:g}" if whole else ""
-        return one_line(text or json.dumps(self.value), LONG)
+        return one_line(text or json.dumps(self.value))
 
-    def line(self, widths: tuple[int, int]) -> Line:
-        """Aligned, for a person."""
+    def line(self, widths: tuple[int, int], whole: bool = False) -> Line:
+        """Aligned, for a person; a long value is cut, unless it is wanted whole."""
         style = "" if self.chosen else "dim"
         name = ".".join(self.key)
-        return [(style, f"{name:{widths[0]}}  {self.shown:{widths[1]}}  "), ("dim", self.origin)]
+        return [
+            (style, f"{name:{widths[0]}}  {self.text if whole else self.shown:{widths[1]}}  "),
+            ("dim", self.origin),
+        ]
 
 
 class Effective:
@@ -117,9 +124,9 @@ def nested(rows: Iterable[Value]) -> dict[str, Any]:
     return found
 
 
-def lines(rows: list[Value]) -> list[Line]:
+def lines(rows: list[Value], *, whole: bool = False) -> list[Line]:
     widths = (
         max((len(".".join(row.key)) for row in rows), default=0),
         max((len(row.shown) for row in rows), default=0),
     )
-    return [row.line(widths) for row in rows]
+    return [row.line(widths, whole) for row in rows]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ..config import Agent, Policy, rule, what_there_is
 from ..configfile import BUILT_IN, Loaded
 from ..errors import UsageError
+from .offered import check
+
+if TYPE_CHECKING:
+    from .draft import Draft
 
 LONGEST = 1_000_000
 """Characters of a system prompt."""
@@ -28,6 +32,21 @@ def start_from(origin: str | None, loaded: Loaded) -> dict[str, Any]:
     if "limits" in found:
         found["limits"] = {key: value for key, value in found["limits"].items() if value != plain["limits"][key]}
     return found
+
+
+def enlist(draft: Draft, name: str, wish: dict[str, Any], rules: dict[str, Policy], origin: str | None) -> list[str]:
+    """Put it into the draft, in the place of one of that name. What is to be said of it; UsageError, what cannot be."""
+    table = {**start_from(origin, draft.check()), **wish}
+    if rules:
+        table["approval"] = {**table.get("approval", {}), **rules}
+    if draft.has(("agents", name)):
+        draft.drop(("agents", name))
+    draft.put(("agents", name), table)
+    loaded = draft.check()
+    found = next(one for one in loaded.agents if one.name == name)
+    if not found.network and found.isolation == "none":
+        raise UsageError("--no-network is of a sandbox: add --isolation bwrap")
+    return check(found, loaded)
 
 
 def _table(agent: Agent) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator
 
 from ..config import ASSISTANT, SCRIPTED, Agent, what_there_is
-from ..configfile import Loaded
+from ..configfile import BUILT_IN, Loaded
 from ..errors import UsageError
 from ..kernel.discovery import enabled_in
 from ..supervise.ledger import state_dir
@@ -30,6 +30,27 @@ def check(agent: Agent, loaded: Loaded) -> list[str]:
     if agent.isolation == "bwrap" and shutil.which("bwrap", path=os.environ.get("PATH")) is None:
         said.append("isolation bwrap needs bubblewrap, and there is no bwrap on PATH: install it before you use this")
     return said
+
+
+def doubts(loaded: Loaded) -> tuple[list[str], list[str]]:
+    """What a whole configuration names and is not there: faults, and what is only to be said."""
+    faults: list[str] = []
+    said: list[str] = []
+    for agent in loaded.agents:
+        try:
+            said += [f"agents.{agent.name}: {one}" for one in check(agent, loaded)]
+        except UsageError as error:
+            faults.append(f"agents.{agent.name}: {error}")
+    known = sorted({*BUILT_IN, *(one.name for one in loaded.agents)})
+    default = loaded.defaults.agent
+    if default and default not in known:
+        sentence = f"there is no agent {default!r}; {what_there_is('agents', default, known)}"
+        faults.append(f"defaults.agent: {sentence}")
+    model = loaded.defaults.model.partition(":")[0]
+    if model and model not in providers(loaded):
+        sentence = f"there is no model {model!r}; {what_there_is('models', model, providers(loaded))}"
+        (said if _others() else faults).append(f"defaults.model: {sentence}")
+    return faults, said
 
 
 def providers(loaded: Loaded) -> list[str]:

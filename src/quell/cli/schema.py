@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 import msgspec
 
-from ..config import Agent, Amount, Count, Defaults, Provider, Settings, what_there_is
-from ..configfile import BUILT_IN, KEYS, TABLES, Loaded, without_keys
+from ..config import Agent, Defaults, Provider, Settings, what_there_is
+from ..configfile import BUILT_IN, KEYS, NAME, NAME_RULE, TABLES, Loaded, takes
 from ..errors import UsageError
 
 KINDS: dict[str, type[msgspec.Struct]] = {
@@ -21,8 +21,6 @@ KINDS: dict[str, type[msgspec.Struct]] = {
 }
 NAMED = ("agents", "models")
 """Tables of tables, each with a name of its own."""
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
-NAME_RULE = "letters, digits, `_` and `-`, up to 40 in all"
 _PART = re.compile(r"""\s*(?:"((?:[^"\\]|\\.)*)"|'([^']*)'|([^."'][^.]*))\s*(?:\.|\Z)""")
 
 
@@ -77,11 +75,8 @@ def value_of(key: Key, text: str) -> Any:
         return _listed(key, text)
     try:
         value = msgspec.convert(text, key.kind, strict=False)
-    except (ValueError, TypeError) as error:
-        takes = _takes(key.kind)
-        raise UsageError(
-            f"{key} takes {takes}" if takes else f"{key} makes no sense: {without_keys(str(error))}"
-        ) from None
+    except (ValueError, TypeError):
+        raise UsageError(f"{key} takes {takes(key.kind)}") from None
     whole = isinstance(value, float) and value.is_integer() and abs(value) < 1 << 53
     return int(value) if whole else value
 
@@ -151,18 +146,6 @@ def _listed(key: Key, text: str) -> list[str]:
         except (ValueError, TypeError):
             raise UsageError(f'{key} is a list of words: with commas between, or as ["one", "other"]') from None
     return [word.strip() for word in text.split(",") if word.strip()]
-
-
-def _takes(kind: Any) -> str:
-    """For a person; nothing for what is not that simple."""
-    if kind is bool:
-        return "true or false"
-    if kind in (Count, Amount):
-        return "a whole number, 0 or more" if kind is Count else "a number, 0 or more"
-    if get_origin(kind) is Literal:
-        words = [one or "nothing (as '')" for one in get_args(kind)]
-        return f"{', '.join(words[:-1])} or {words[-1]}"
-    return ""
 
 
 def _example(table: str) -> str:
