@@ -57,7 +57,7 @@ def test_what_a_failed_answer_had_said_is_shown_with_how_it_failed(tmp_path: Pat
     with ModelServer(Says("one two").stops("filter")) as server:
         code, out, err = told(tmp_path, "chat", server, "hello")
     assert (code, out) == (1, "one two\n")
-    assert "the turn ended: failed: the provider's content filter" in err
+    assert "the turn failed: the provider's content filter" in err
 
 
 def test_a_pipe_gets_what_was_said_before_a_stop(tmp_path: Path) -> None:
@@ -65,4 +65,4 @@ def test_a_pipe_gets_what_was_said_before_a_stop(tmp_path: Path) -> None:
     script.write_text('[{"say": "one two"}, {"hang": true}]\n')
     ended = quell("run", "--model", f"scripted:{script}", "--timeout", "2", "hello")
     assert (ended.returncode, ended.stdout) == (124, b"one two\n")
-    assert b"stopped; confirmed" in ended.stderr
+    assert b"stopped: timeout of 2 s; confirmed" in ended.stderr

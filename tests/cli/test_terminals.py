@@ -52,7 +52,7 @@ def test_stop_all_ends_what_runs_in_other_terminals(state_dir: Path) -> None:
         for run in (one, other):
             assert f"all sessions in process {run.pid}\nconfirmed: " in ended.stdout.decode()
             assert run.wait(BOUND) == STOPPED
-            assert run.stderr is not None and b"stopped; confirmed" in run.stderr.read()
+            assert run.stderr is not None and b"stopped: stop all; confirmed" in run.stderr.read()
     assert b"no server runs" in quell("stop", "--all").stderr  # nor anything else
 
     with Served(state_dir / "runtime") as server, running("7603") as one:
@@ -132,7 +132,7 @@ def test_a_chat_that_is_stopped_from_outside_says_so_and_waits_for_its_person() 
         oracle.wait_for(lambda: alive("7651"), "it runs")
         assert quell("stop", "--all").returncode == 0
         assert alive("7651") == []
-        terminal.expect("stopped; confirmed")
+        terminal.expect("stopped: stop all; confirmed")
         terminal.line("hello again")
         terminal.expect("You said: hello again")
         assert listed()["talk"]["state"] == "idle"
