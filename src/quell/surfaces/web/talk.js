@@ -4,6 +4,7 @@ import { Call } from "./calls.js";
 import { button, el, say } from "./dom.js";
 import { markdown } from "./html.js";
 import { receiptPanel, summary, verdict } from "./receipt.js";
+import { said } from "./said.js";
 import { because, clock, command, count, moment, seconds, span } from "./words.js";
 
 export class Talk {
@@ -189,20 +190,6 @@ class Turn {
     this.node.dataset.end = event.end;
     for (const block of this.answers.values()) delete block.node.dataset.live;
   }
-}
-
-const PICTURES = ["image/png", "image/jpeg", "image/gif", "image/webp"];
-
-function said(message) {
-  return el(
-    "div",
-    { class: "said", title: moment(message.at) },
-    el("span", { class: "who" }, "You"),
-    el("p", {}, message.text ?? ""),
-    ...(message.images ?? [])
-      .filter((one) => PICTURES.includes(one.media))
-      .map((one) => el("img", { src: `data:${one.media};base64,${one.data}`, alt: "picture" })),
-  );
 }
 
 const KINDS = {
