@@ -47,6 +47,18 @@ def test_a_limit_ends_the_turn_and_says_which(stage: Stage, limits: dict[str, An
     assert len(stage.model.asks) == steps + 1
 
 
+def test_a_limit_of_cost_that_cannot_act_is_told_once(stage: Stage) -> None:
+    stage.limits = quell.Limits(cost=0.5)
+    stage.model.will([call("note", name="a"), Usage(10, 5)], [Text("so"), Usage(10, 5)])
+
+    async def main(rt: Runtime) -> None:
+        assert (await ended(stage, rt)).end == "completed"
+
+    stage.play(main)
+    told = [one.text for one in stage.of(ModelDelta) if one.channel == "notice"]
+    assert told == ["what this model costs is not known: the limit of $0.5 has no effect"]
+
+
 def test_an_answer_within_the_last_step_is_an_answer(stage: Stage) -> None:
     stage.limits = quell.Limits(steps=2, tokens=15)
     stage.model.will([call("note", name="a"), Usage(5, 5)], [Text("so"), Usage(50, 50)])

@@ -80,6 +80,7 @@ class Mind:
         self._turn = turn
         self._model = model
         self._system = system
+        self._told = False
 
     @classmethod
     async def prepare(cls, turn: Turn) -> Mind:
@@ -139,6 +140,7 @@ class Mind:
                         silence.broken()
                         heard.take(chunk)
                         await pace.step()
+            self._tell_of_cost(heard)
         except (FencedError, StoreError):
             raise
         except (Exception, SystemExit) as error:  # a boundary: whatever a model raises, its request gets an end
@@ -165,6 +167,13 @@ class Mind:
             kept=heard.kept,
         ).seq
         return answer
+
+    def _tell_of_cost(self, heard: Heard) -> None:
+        """A limit that cannot act is told of, once a turn."""
+        limit, used = self._turn.session.agent.limits.cost, heard.usage
+        if limit and not self._told and used.input + used.output and not used.cost and not self._turn.usage.cost:
+            self._told = True
+            heard.notice(f"what this model costs is not known: the limit of ${limit:g} has no effect")
 
 
 class Heard:
