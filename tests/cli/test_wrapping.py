@@ -6,7 +6,7 @@ import pytest
 
 from quell.cli.cells import cells, cut, pieces
 from quell.cli.screen import Line
-from quell.cli.wrapping import CODE, Wrap, folded
+from quell.cli.wrapping import CODE, Plain, Wrap, folded
 
 WIDE = "\u65e5\u672c\u8a9e\u306e\u6587\u7ae0\u3001\u6298\u308a\u8fd4\u3057\u3002"
 
@@ -65,3 +65,14 @@ def test_a_line_that_fits_is_as_it_was() -> None:
     line: Line = [("dim", "└ "), ("red", "failed:  it  did"), ("", "")]
     assert folded(line, 40) == [line]
     assert ["".join(words for _, words in one) for one in folded(line, 12, 2)] == ["└ failed:", "  it  did"]
+
+
+def test_without_styles_only_what_is_no_code_is_broken() -> None:
+    text = "one **two** three\n```sh\na b c d e f g h i\n\n```\nfour five six seven\n"
+    for size in (1, 3, len(text)):
+        plain, wrap, given = Plain(), Wrap(lambda: 12), []
+        for at in range(0, len(text), size):
+            given += wrap.take(plain.take(text[at : at + size]))
+        assert "".join(words for _, words in given).split("\n") == [
+            *("one **two**", "three", "```sh", "a b c d e f g h i", "", "```", "four five", "six seven", "")
+        ]

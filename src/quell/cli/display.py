@@ -36,7 +36,7 @@ from .markdown import Markdown
 from .screen import Cleaner, Line, one_line, safe
 from .status import Status
 from .toolview import Calls
-from .wrapping import Wrap, folded
+from .wrapping import Plain, Wrap, folded
 
 if TYPE_CHECKING:
     from .outlet import Outlet
@@ -68,10 +68,11 @@ class Display:
         self.fancy = fancy()
         self.status = Status(self)
         self._answers = answers
-        self._styled = self.out.colour
         self._footer: Line | None = None
         self._footer_shown = False
-        self._markdown = Markdown(width=lambda: self.out.width, fancy=self.fancy)
+        self._markdown: Markdown | Plain = (
+            Markdown(width=lambda: self.out.width, fancy=self.fancy) if self.out.colour else Plain()
+        )
         self._wrap = Wrap(lambda: self.out.width)
         self._thoughts = Wrap(lambda: self.aside.width)
         self._clean = Cleaner()
@@ -251,7 +252,8 @@ class Display:
         self._open = 0 if text.endswith("\n") and not self._markdown.holds else 1
 
     def _speak(self, text: str) -> None:
-        self.out.write(*self._wrap.take(self._markdown.take(text))) if self._styled else self.out.write(text)
+        """To a pipe as it was said."""
+        self.out.write(*(self._wrap.take(self._markdown.take(text)) if self.out.terminal else [text]))
 
     def _think(self, text: str) -> None:
         if not self._answers or not text:

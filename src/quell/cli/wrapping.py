@@ -14,6 +14,7 @@ from .screen import Line, Part
 
 CODE = "code"
 """The style of text that is not ours to break."""
+_LONGEST_FENCE = 100  # characters of a line that tell whether it is one
 _MARKER = re.compile(r"[•│|>*+-]|\d{1,3}[.)]")
 _BARS = frozenset("│|")
 _NOT_FIRST = frozenset("、。，．：；！？）」』】〉》〕］｝’”…ー々ぁぃぅぇぉっゃゅょ")
@@ -122,6 +123,38 @@ class Wrap:
             text = self._given.pop()[1] + text
         if text:
             self._given.append((style, text))
+
+
+class Plain:
+    """Text as it was written, where there are no styles: of its marks only those of code mean something, to `Wrap`."""
+
+    holds = False
+
+    def __init__(self) -> None:
+        self._line = ""
+        self._fence = ""
+
+    def take(self, text: str) -> Line:
+        found: Line = []
+        for piece in text.splitlines(keepends=True):
+            found.append((CODE if self._fence else "", piece.removesuffix("\n")))
+            self._line = (self._line + piece)[:_LONGEST_FENCE]
+            if piece.endswith("\n"):
+                found.append(("", "\n"))
+                self._line_over()
+        return found
+
+    def end(self) -> Line:
+        self._line = self._fence = ""
+        return []
+
+    def _line_over(self) -> None:
+        mark = self._line.strip()[:3]
+        self._line = ""
+        if mark == self._fence:
+            self._fence = ""
+        elif mark in ("```", "~~~") and not self._fence:
+            self._fence = mark
 
 
 def folded(line: Line, width: int, hang: int = 0) -> list[Line]:
