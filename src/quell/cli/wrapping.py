@@ -15,6 +15,7 @@ from .screen import Line, Part
 CODE = "code"
 """The style of text that is not ours to break."""
 _LONGEST_FENCE = 100  # characters of a line that tell whether it is one
+_TOKENS = re.compile(r"[!-~]+|[ \t]+|\n|.", re.DOTALL)
 _MARKER = re.compile(r"[•│|>*+-]|\d{1,3}[.)]")
 _BARS = frozenset("│|")
 _NOT_FIRST = frozenset("、。，．：；！？）」』】〉》〕］｝’”…ー々ぁぃぅぇぉっゃゅょ")
@@ -44,8 +45,8 @@ class Wrap:
                 self._place()
                 self._show(style, text)
             else:
-                for char in text:
-                    self._char(style, char)
+                for token in _TOKENS.findall(text):
+                    self._token(style, token)
         given, self._given = self._given, []
         return given
 
@@ -68,24 +69,28 @@ class Wrap:
         self._blank, self._word, self._begun = [], [], []
         self._margin = None if self._hang is None else [("", " " * self._hang)]
 
-    def _char(self, style: str, char: str) -> None:
-        if char == "\n":
+    def _token(self, style: str, token: str) -> None:
+        """Of a word as much as there is, blanks, the end of a line, or a character beyond ASCII."""
+        if token == "\n":
             self._blank = self._blank if self._word else []
             self._place()
             self._give("", "\n")
             self._anew()
-        elif char in " \t":
+        elif token[0] in " \t":
             if self._word:
                 self._place()
-            self._blank.append((style, char))
+            _add(self._blank, style, token)
         else:
             before = self._word[-1][1][-1] if self._word else ""
-            if before and char not in _NOT_FIRST and (cell(char) == 2 or cell(before) == 2):
+            wide = not (token.isascii() and before.isascii())
+            if wide and before and token not in _NOT_FIRST and (cell(token[0]) == 2 or cell(before) == 2):
                 self._place()
-            self._word.append((style, char))
+            _add(self._word, style, token)
 
     def _place(self) -> None:
         """Show the word, on the next line if it does not fit on this one."""
+        if not (self._word or self._blank):
+            return
         word, blank = "".join(text for _, text in self._word), "".join(text for _, text in self._blank)
         if self._margin is None and word and not _MARKER.fullmatch(word):
             self._margin = self._beside(self._column + cells(blank))
@@ -101,6 +106,7 @@ class Wrap:
                 self._show(*part)
         for part in self._word:
             self._show(*part)
+        self._column = self._column if self._column <= room else self._column % room  # the terminal has broken it
         self._blank, self._word = [], []
 
     def _beside(self, column: int) -> Line:
@@ -114,15 +120,11 @@ class Wrap:
         if self._margin is None:
             self._begun.append((style, text))
         self._give(style, text)
-        size = self._column + cells(text.rpartition("\n")[2].expandtabs())
-        size -= self._column if "\n" in text else 0
-        self._column = size if size <= (room := self._width()) else size % room  # the terminal has broken it
+        self._column += cells(text.expandtabs())
 
     def _give(self, style: str, text: str) -> None:
-        if self._given and self._given[-1][0] == style:
-            text = self._given.pop()[1] + text
         if text:
-            self._given.append((style, text))
+            _add(self._given, style, text)
 
 
 class Plain:
@@ -168,6 +170,13 @@ def folded(line: Line, width: int, hang: int = 0) -> list[Line]:
         lines[-1].append((style, first))
         lines += [[(style, one)] for one in more]
     return lines
+
+
+def _add(line: Line, style: str, text: str) -> None:
+    """To its last part, if that has the style."""
+    if line and line[-1][0] == style:
+        text = line.pop()[1] + text
+    line.append((style, text))
 
 
 def _size(line: Line) -> int:
