@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,13 @@ from quell.events import (
     ApprovalWithdrawn,
     Event,
     Extent,
+    ProcessSpawned,
     ToolOutput,
     ToolRefused,
     ToolRequested,
     ToolStarted,
 )
-from quell.kernel import approval
+from quell.kernel import approval, own
 from quell.kernel.approval import digest, policy
 from quell.kernel.bus import Bus
 from quell.kernel.grants import FILE, Grants
@@ -615,3 +617,24 @@ def test_all_that_an_agent_may_do_is_not_what_others_may_do_for_it(stage: Stage)
     stage.play(main)
     bare, never = (one.reason for one in stage.of(ToolRefused))
     assert bare.startswith(expected["bare"][1]) and never.startswith(expected["never"][1])
+
+
+def test_calls_that_are_allowed_begin_in_their_order_however_long_that_takes_to_decide(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first has paths to be looked at, in a thread; the others have none."""
+    slow = own.is_named
+
+    def is_named(command: str, *more: Any) -> bool:
+        time.sleep(0.1 if "/" in command else 0)
+        return slow(command, *more)
+
+    monkeypatch.setattr("quell.kernel.approval.is_named", is_named)
+    commands = ["/bin/true first", "true second", "/bin/true third", "true fourth"]
+    stage.model.will([call("shell", command=one) for one in commands])
+
+    async def main(rt: Runtime) -> None:
+        assert (await (await stage.open(rt)).send("go")).end == "completed"
+
+    stage.play(main)
+    assert [one.argv[-1] for one in stage.of(ProcessSpawned)] == commands

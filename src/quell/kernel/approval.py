@@ -26,6 +26,7 @@ from ..supervise.errand import Fact
 from .grants import bound, digest
 from .isolation import around
 from .own import closed, is_named
+from .own import looks as own_looks
 from .patterns import kind_of
 from .policy import looks, policy
 from .registry import in_thread
@@ -106,8 +107,11 @@ async def _verdict(turn: Turn, tool: str, arguments: Mapping[str, Any], spec: To
             return strictest
         return Verdict("deny" if strictest.word == "deny" else "ask", strictest.agent, own=True)
 
-    looking = bool(own and commands) or any(looks(one, tool) for one in agents)
-    return await in_thread(decide, f"approval of {tool}") if looking else decide()
+    looking = bool(own) and any(map(own_looks, commands))
+    async with turn.deciding:  # in the order of the calls: a server is started before who asks it
+        if looking or any(looks(one, tool) for one in agents):
+            return await in_thread(decide, f"approval of {tool}")
+        return decide()
 
 
 def _for_others(agent: Agent, tool: str, verdict: Policy) -> Policy:

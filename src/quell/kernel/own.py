@@ -16,7 +16,7 @@ from .patterns import may_fit
 CHANGES = tuple(f"quell {word}{STAR}" for word in ("config", "agent", "plugin", "approve"))
 """Commands of ours by which an agent would give itself leave."""
 WORDS = 1000
-"""Words of a command that are looked up on the disk."""
+"""Words of a command that are looked at."""
 
 _QUOTES = re.compile(r"['\"\\]")
 _BETWEEN = re.compile(r"[\s;&|<>(){}`=:,]+")
@@ -29,16 +29,18 @@ def closed(off_limits: Iterable[str], cwd: str) -> list[str]:
 
 
 def is_named(command: str, cwd: str, own: Sequence[str]) -> bool:
-    """Whether it has to do with them, as far as its words tell. May look at the disk."""
+    """Whether it has to do with them, as far as its words tell. Looks at the disk, if `looks` says so."""
     if not own:
         return False
     if any(may_fit("command", one, command, cwd) for one in CHANGES):
         return True
-    plain = os.path.expandvars(_QUOTES.sub("", command))
-    if any(_has(plain, one) for one in own):
-        return True
-    words = list(dict.fromkeys(word for word in _BETWEEN.split(plain) if word))[:WORDS]
-    return any(_leads_to(word, cwd, own) for word in words)
+    plain = _plain(command)
+    return any(_has(plain, one) for one in own) or any(_leads_to(word, cwd, own) for word in _words(plain))
+
+
+def looks(command: str) -> bool:
+    """Whether there are paths in it that could lead through a link."""
+    return "/" in command
 
 
 def is_below(path: str, folder: str) -> bool:
@@ -54,10 +56,20 @@ def _has(text: str, place: str) -> bool:
     return False
 
 
+def _plain(command: str) -> str:
+    return os.path.expandvars(_QUOTES.sub("", command))
+
+
+def _words(plain: str) -> list[str]:
+    return list(dict.fromkeys(word for word in _BETWEEN.split(plain) if word))[:WORDS]
+
+
 def _leads_to(word: str, cwd: str, own: Sequence[str]) -> bool:
     path = os.path.join(cwd, os.path.expanduser(word))
-    try:
-        places = {os.path.normpath(path), os.path.realpath(path)}
-    except (OSError, ValueError):
-        return False
+    places = {os.path.normpath(path)}
+    if "/" in word:
+        try:
+            places.add(os.path.realpath(path))
+        except (OSError, ValueError):  # a word that is no path
+            pass
     return any(is_below(place, one) for place in places for one in own)

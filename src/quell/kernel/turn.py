@@ -42,6 +42,8 @@ class Turn:
         self.spent = Usage()
         """With that of the sub-agents that it waits for: what its limits are of."""
         self.answer = ""
+        self.deciding = asyncio.Lock()
+        """Held while it is decided whether a call of it may be made."""
         self.scope: Scope | None = None
         self.ending: tuple[EndCause, str] | None = None  # why nothing may start any more
         self.over: Fact[TurnEnded] = Fact(session.host.loop)
