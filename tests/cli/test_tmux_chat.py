@@ -217,6 +217,7 @@ def test_ctrl_c_ends_the_model_the_tool_the_question_and_twice_forces(tmp_path: 
         t.expect(r"(?s)stubborn.*stopped; confirmed")
         t.line("still here")
         t.expect("You said: still here")
+        assert t.all.count("stopped; confirmed") == 4, "what was forced has one receipt"
         leave(t)
 
 

@@ -29,6 +29,7 @@ from ..events import (
     ToolOutput,
     ToolRefused,
     ToolRequested,
+    ToolStarted,
     TurnEnded,
     Usage,
 )
@@ -226,7 +227,10 @@ class Display:
                 self._calls.several(event.session, len(event.calls))
             case SessionCompacted():
                 self.line("dim", "the conversation was summed up, as it had become too long", depth)
-            case ToolRequested() | ToolOutput() | ToolEnded() | ToolRefused() | ProcessSpawned() | ProcessEnded():
+            case (
+                ToolRequested() | ToolStarted() | ToolOutput() | ToolEnded() | ToolRefused()
+                | ProcessSpawned() | ProcessEnded()
+            ):  # fmt: skip
                 self._calls.take(event, depth)
             case PluginError():
                 self.line("red", one_line(f"{event.plugin}, {event.call}: {event.error}", 2000))

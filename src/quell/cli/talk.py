@@ -222,9 +222,11 @@ class Talk:
     def _after(self, event: Event) -> None:
         match event:
             case StopReceipt():
+                joined = self.receipt is not None and self.receipt.receipt == event.receipt  # it forced that stop
                 self.receipt = event
-                self._display.receipt(event)
-                self._tell_parked()
+                if not joined:
+                    self._display.receipt(event)
+                    self._tell_parked()
             case TurnEnded():
                 self._display.ended(event)
                 self._display.summary(event.usage, event.steps, time.monotonic() - self._since)

@@ -8,7 +8,16 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ..events import Event, ProcessEnded, ProcessSpawned, ToolEnded, ToolOutput, ToolRefused, ToolRequested
+from ..events import (
+    Event,
+    ProcessEnded,
+    ProcessSpawned,
+    ToolEnded,
+    ToolOutput,
+    ToolRefused,
+    ToolRequested,
+    ToolStarted,
+)
 from .cells import cut
 from .screen import Cleaner, Line, Screen, exact, one_line
 
@@ -48,7 +57,7 @@ class Call:
         self.tool = event.tool
         self.label = label
         self.depth = depth
-        self.began = event.at
+        self.began = 0.0  # it may wait for leave first
         self.exit = ""
         self.shown = 0  # lines
         self.left_out = 0
@@ -92,6 +101,9 @@ class Calls:
         match event:
             case ToolRequested():
                 self._begin(event, depth)
+            case ToolStarted():
+                if (call := self._calls.get(event.request)) is not None:
+                    call.began = event.at
             case ToolOutput():
                 if (call := self._calls.get(event.request)) is not None:
                     self._output(call, event)
@@ -156,11 +168,11 @@ class Calls:
         if found := _EXIT.search(result):
             call.exit, result = found[1], result[: found.start()]
         self._rest(call, result)
-        dot, took = self._dot, f"{max(0.0, event.at - call.began):.1f} s"
+        took = f" {self._dot} {max(0.0, event.at - call.began):.1f} s" if call.began else ""
         error = event.reason if isinstance(event, ToolRefused) else event.error
         style, words = self._verdict(call, event, error)
         words = one_line(words, 4 * self._screen.width)
-        line: Line = [("dim", f"{call.label}{self._foot} "), (style, words), ("dim", f" {dot} {took}")]
+        line: Line = [("dim", f"{call.label}{self._foot} "), (style, words), ("dim", took)]
         self._show([line], call.depth, len(call.label) + 2)
 
     def _verdict(self, call: Call, event: ToolEnded | ToolRefused, error: str) -> tuple[str, str]:

@@ -1,0 +1,22 @@
+"""Of a call its end is told with the time that it ran, not that in which it waited for leave."""
+
+from quell.cli.screen import Screen
+from quell.cli.toolview import Calls
+from quell.events import Event, ToolEnded, ToolRefused, ToolRequested, ToolStarted
+
+
+def shown(*events: Event) -> str:
+    lines: list[str] = []
+    calls = Calls(
+        lambda told, depth, hang: lines.extend("".join(text for _, text in one) for one in told), Screen(), True
+    )
+    for event in events:
+        calls.take(event, 0)
+    return "\n".join(lines)
+
+
+def test_the_wait_for_leave_is_not_the_time_of_the_call() -> None:
+    asked = ToolRequested(seq=7, at=100.0, tool="shell", arguments={"command": "make"})
+    begun = ToolStarted(seq=8, at=148.0, request=7)
+    assert shown(asked, begun, ToolEnded(seq=9, at=148.5, request=7)) == "▸ shell  make\n└ done · 0.5 s"
+    assert shown(asked, ToolRefused(seq=9, at=148.5, request=7, reason="no")) == "▸ shell  make\n└ refused: no"
