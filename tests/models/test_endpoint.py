@@ -8,14 +8,12 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-import quell.models.anthropic
-import quell.models.openai
 from quell.config import Provider
 from quell.errors import ModelError
+from quell.models import providers
 from quell.models.endpoint import Endpoint, endpoint_of, is_local
 from quell.models.patience import Patience
 from quell.models.prices import price_of
-from quell.models.providers import plugin_for
 from quell.models.sse import read
 from quell.ports import Model
 
@@ -139,11 +137,11 @@ def test_the_sdks_are_not_loaded_before_a_model_is_made() -> None:
         def model(self, name: str, make: object) -> None:
             brought.append(name)
 
-    for each in (quell.models.openai.plugin, quell.models.anthropic.plugin, plugin_for(openai(name="mine"))):
+    for each in (providers.openai, providers.anthropic, providers.plugin_for(openai(name="mine"))):
         each.setup(Context())  # type: ignore[arg-type]  # all that they ask of it
     assert brought == ["openai", "anthropic", "mine"]
-    names = "quell.models.openai, quell.models.anthropic, quell.models.providers"
-    probe = f"import sys, {names}; print({{'openai', 'anthropic', 'httpx2', 'anyio'}} & set(sys.modules))"
+    heavy = {"openai", "anthropic", "httpx2", "anyio", "quell.models.served", "quell.models.openai"}
+    probe = f"import sys, quell.models.providers; print({heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "set()"
 
@@ -152,9 +150,8 @@ def test_a_missing_key_is_told_before_the_sdk_is_loaded() -> None:
     """It takes a second or two, and nobody has to wait for that to hear what to do."""
     probe = """
 import sys
-from quell.config import Provider
 from quell.errors import ModelError
-from quell.models.providers import plugin_for
+from quell.models import providers
 
 class Context:
     scope = None
@@ -164,8 +161,8 @@ class Context:
         except ModelError as error:
             print(error)
 
-for kind in ("openai", "anthropic"):
-    plugin_for(Provider(name=kind, kind=kind)).setup(Context())
+for plugin in (providers.openai, providers.anthropic):
+    plugin.setup(Context())
 print({"openai", "anthropic", "httpx2"} & set(sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", probe], check=True, capture_output=True, text=True, env={})

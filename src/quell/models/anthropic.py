@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import ssl
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from ..config import Provider
-from ..ports import Ask, Model, PluginContext
+from ..ports import Ask, Model
 from .endpoint import UNUSED, Endpoint, endpoint_of
 from .line import Owner
 from .messages import MessagesReader, messages_body, messages_spared
@@ -79,13 +78,3 @@ def make(provider: Provider, patience: Patience | None = None, scope: Owner | No
     """Imports the SDK, which takes a while: in a thread. Its connections are the scope's."""
     endpoint_of(provider)  # what is missing is said at once, and not after the import
     return Served(provider, _Sdk(), patience, scope)
-
-
-class _Plugin:
-    name = "anthropic"
-
-    def setup(self, ctx: PluginContext) -> None:
-        ctx.model("anthropic", functools.partial(make, Provider(name="anthropic", kind="anthropic"), scope=ctx.scope))
-
-
-plugin = _Plugin()

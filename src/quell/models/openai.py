@@ -5,13 +5,12 @@ OpenAI itself is asked by the Responses API, all others by chat completions, unl
 
 from __future__ import annotations
 
-import functools
 import ssl
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from ..config import Provider
-from ..ports import Ask, Model, PluginContext
+from ..ports import Ask, Model
 from .chat import OPTIONAL, ChatReader, chat_body, spared
 from .endpoint import UNUSED, Endpoint, endpoint_of
 from .line import Owner
@@ -100,13 +99,3 @@ def make(provider: Provider, patience: Patience | None = None, scope: Owner | No
     """Imports the SDK, which takes a while: in a thread. Its connections are the scope's."""
     endpoint_of(provider)  # what is missing is said at once, and not after the import
     return Served(provider, _Sdk(), patience, scope)
-
-
-class _Plugin:
-    name = "openai"
-
-    def setup(self, ctx: PluginContext) -> None:
-        ctx.model("openai", functools.partial(make, Provider(name="openai"), scope=ctx.scope))
-
-
-plugin = _Plugin()

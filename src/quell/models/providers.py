@@ -1,18 +1,20 @@
-"""Providers of the configuration as plugins: each brings one model under its own name, and agents say `name:model`."""
+"""Providers as plugins, the bundled ones and those of the configuration: each brings one model under its own name, and
+agents say `name:model`.
+
+All that is behind it, our own part and the SDK, is imported when its model is first used, in a thread.
+"""
 
 from __future__ import annotations
 
 import functools
+from typing import TYPE_CHECKING
 
 from ..config import Provider
 from ..ports import Model, Plugin, PluginContext
-from .line import Owner
-from .patience import Patience
 
-
-def plugin_for(provider: Provider, patience: Patience | None = None) -> Plugin:
-    """Its SDK is imported when its model is first used."""
-    return _Plugin(provider, patience)
+if TYPE_CHECKING:
+    from .line import Owner
+    from .patience import Patience
 
 
 class _Plugin:
@@ -31,3 +33,11 @@ def _make(provider: Provider, patience: Patience | None, scope: Owner) -> Model:
     else:
         from .openai import make
     return make(provider, patience, scope)
+
+
+def plugin_for(provider: Provider, patience: Patience | None = None) -> Plugin:
+    return _Plugin(provider, patience)
+
+
+openai = plugin_for(Provider(name="openai"))
+anthropic = plugin_for(Provider(name="anthropic", kind="anthropic"))
