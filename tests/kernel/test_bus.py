@@ -385,13 +385,16 @@ def test_nothing_is_kept_for_sessions_that_are_over(run: Run) -> None:
 
         tracemalloc.start()
         try:
-            before = await kept_after(300)
-            after = await kept_after(10_000)
+            kept = [await kept_after(300)]
+            for _ in range(3):  # what grows once, a table say, is not kept for each
+                kept.append(await kept_after(10_000))
+                if kept[-1] - kept[-2] < 5_000:
+                    break
         finally:
             tracemalloc.stop()
         assert isinstance(subscription, Handling)
         assert not subscription.lanes and not subscription.workers and not subscription.idle
-        assert after - before < 5_000  # not half a byte for each
+        assert kept[-1] - kept[-2] < 5_000, kept  # not half a byte for each
 
     run(body)
 
