@@ -111,7 +111,7 @@ def say(server: Served, canaries: Canaries, keys: Keys) -> list[str]:
         f"$ printf '{NEAR} %s' {half}; sleep 0.2; printf '%s {FAR}' {rest}",
         f"$ printf '{NEAR} %s' {half} >&2; sleep 0.2; printf '%s {FAR}' {rest} >&2; exit 3",
         f"$ echo {NEAR} {canaries.env} {FAR}",
-        f"$ cat {note} {server.folder}/token",
+        f"$ cat {note} {server.folder.parent}/stat?/token",  # by its name it would be asked
         f"$ head -c 30 {note}; sleep 0.2; tail -c +31 {note}",
         f"{NEAR} {canaries.env} {FAR}",
     ]

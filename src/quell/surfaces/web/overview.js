@@ -44,7 +44,8 @@ export class Overview {
   }
 
   welcome() {
-    const start = button("Start a session", () => this.page.acts.open({ text: TRY, agent: "scripted" }), { class: "send" });
+    const open = () => this.page.acts.open({ text: TRY, agent: "scripted" });
+    const start = button("Start a session", open, { class: "send" });
     const step = (words, ...more) => el("li", {}, el("p", {}, words, ...more));
     return el(
       "div",
