@@ -115,8 +115,8 @@ def followers_hear_before_the_disk(patch: pytest.MonkeyPatch) -> None:
 def interrupted_turn_is_run_again(patch: pytest.MonkeyPatch) -> None:
     load = Host._load
 
-    async def again(self: Host, id_: str) -> Session:
-        session = await load(self, id_)
+    async def again(self: Host, id_: str, agent: str = "", model: str = "") -> Session:
+        session = await load(self, id_, agent, model)
         events = await self.journal.read(session=id_)
         ended = [one for one in events if isinstance(one, TurnEnded) and one.end == "interrupted"]
         causes = {one.seq: one.cause for one in events if one.kind == "turn.started"}
