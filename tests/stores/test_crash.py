@@ -106,7 +106,7 @@ def test_a_sync_precedes_each_acknowledgement(tmp_path: Path) -> None:
     trace = tmp_path / "trace"
     strace = ["strace", "-f", "-y", "-e", "trace=fdatasync,fsync,write,pwrite64", "-s", "40", "-o", str(trace)]
     done = subprocess.run(
-        [*strace, *appender(tmp_path / "log.db", 1, 100)], capture_output=True, text=True, timeout=60, check=True
+        [*strace, *appender(tmp_path / "log.db", 1, 300)], capture_output=True, text=True, timeout=60, check=True
     )
     found = events(trace.read_text(encoding="utf-8"))
     told = [event for event in found if event.startswith("told")]
