@@ -583,6 +583,21 @@ def test_a_plugins_folder_comes_last_on_the_path_and_is_found_once(
     assert names(find((), shelf)).count("late") == 1
 
 
+def test_of_two_distributions_with_one_name_the_first_on_the_path_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for imports: an older one behind it brings nothing, though the first has no plugin any more."""
+    distribution(tmp_path / "old", "twice", "once")
+    distribution(tmp_path / "new", "twice", "once")
+    monkeypatch.syspath_prepend(str(tmp_path / "old"))
+    assert names(find()).count("once") == 1
+    monkeypatch.syspath_prepend(str(tmp_path / "new"))
+    assert names(find()).count("once") == 1
+    for file in (tmp_path / "new").rglob("entry_points.txt"):
+        file.write_text("")
+    assert "once" not in names(find())
+
+
 def test_whether_a_plugin_is_bundled_is_asked_of_the_distribution(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -99,11 +99,19 @@ def in_folder(path: str) -> list[Found]:
 
 
 def plugins_of(dist: importlib.metadata.Distribution, folder: str = "") -> list[Found]:
+    if not _brings_some(dist):
+        return []
+    version, name = dist.version, plain_name(dist)
     return [
-        Found(entry.name, version=dist.version, distribution=plain_name(dist), folder=folder, entry=entry)
+        Found(entry.name, version=version, distribution=name, folder=folder, entry=entry)
         for entry in dist.entry_points
         if entry.group == GROUP
     ]
+
+
+def _brings_some(dist: importlib.metadata.Distribution) -> bool:
+    """Told by one small file: to read the whole metadata of every package took most of a start."""
+    return GROUP in (dist.read_text("entry_points.txt") or "")
 
 
 def is_bundled(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
@@ -114,13 +122,16 @@ def is_bundled(name: str, folder: str | os.PathLike[str] | None = None) -> bool:
 
 
 def environment(shelf: str | None) -> Iterator[importlib.metadata.Distribution]:
-    """The distributions on the path, each name once, without the folders that a running plugin has put there."""
+    """The distributions on the path that bring plugins, without the folders that a running plugin has put there.
+
+    Of several with one name the first counts, as for imports, whether it brings any or not.
+    """
     path = [entry for entry in sys.path if shelf is None or not _is_below(entry, shelf)]
     seen = set()
     for dist in importlib.metadata.distributions(path=path):
-        if (name := plain_name(dist)) not in seen:
+        if _brings_some(dist) and (name := plain_name(dist)) not in seen:
             seen.add(name)
-            yield dist
+            yield next(iter(importlib.metadata.distributions(name=name, path=path)), dist) if name else dist
 
 
 def plain_name(dist: importlib.metadata.Distribution) -> str:
