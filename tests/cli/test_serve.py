@@ -48,6 +48,7 @@ def test_a_signal_stops_it_with_all_that_it_runs(number: int, folder: Path) -> N
         pid = server.busy()
         server.signal(number)
         assert server.ends() == 0, server.err
+        assert "quell: stopped; confirmed: " in server.err and "nobody is left" in server.err
         assert not Path(f"/proc/{pid}").exists()
         assert left_in(folder) == set()
         end = facts(folder, "stopped.json")

@@ -286,8 +286,8 @@ class Server:
         except OSError as error:
             _log.warning("the receipt of the end could not be written: %s", error)
         _log.log(logging.INFO if confirmed else logging.ERROR, "stopped (%s): %s", asked.reason, said)
-        if not confirmed:
-            self._voice.complain(said)
+        if not (confirmed and self._voice.detached):  # whoever took a detached one down was told
+            self._voice.complain(f"stopped; {said}" if confirmed else said)
         return 0 if confirmed else UNCONFIRMED
 
 
