@@ -167,6 +167,8 @@ class SessionConfigured(Event, frozen=True, tag="session.configured"):
 
     agent: str = ""
     model: str = ""
+    chosen: bool = False
+    """A person named the agent, and not only its model: it is in its own sandbox, and in nobody else's."""
 
 
 class SessionCompacted(Event, frozen=True, tag="session.compacted"):

@@ -331,6 +331,36 @@ def test_a_sub_agent_that_is_resumed_is_still_in_the_sandbox_of_whoever_asked_fo
     stage.play(second)
 
 
+@pytest.mark.parametrize("how", ["resumed with another model", "used with another model", "forked", "parent changed"])
+def test_only_who_names_an_agent_takes_it_out_of_the_sandbox_of_whoever_asked_for_it(stage: Stage, how: str) -> None:
+    """H16: another model is no other agent, nor is a fork, and what became of the asker later is no matter."""
+    boxed(stage)
+    stage.agents.append(stage.agent("free", model="" if how == "forked" else "actor"))
+    outside = stage.folder / "outside"
+    stage.model.will([call("agent", agent="free", text="go")], [Text("here")])
+
+    async def first(rt: Runtime) -> None:
+        above = await stage.open(rt)
+        await above.send("go")
+        (below,) = [one.id for one in await rt.sessions() if one.parent]
+        if how == "parent changed":
+            await above.use("free")
+        elif how == "forked":
+            below = (await (await rt.resume(below)).fork()).id
+        elif how == "used with another model":
+            await (await rt.resume(below)).use(model="actor:other")
+        names.append(below)
+
+    async def second(rt: Runtime) -> None:
+        model = "actor:other" if how == "resumed with another model" else ""
+        await result(await rt.resume(names[0], model=model), stage, shell(f"touch {outside}"))
+        assert not outside.exists()
+
+    names: list[str] = []
+    stage.play(first)
+    stage.play(second)
+
+
 def test_the_more_specific_place_wins_by_whatever_name(tmp_path: Path, home: Path) -> None:
     """H16: what must be seen shows nothing that is hidden in it."""
     code, ours, work = tmp_path / "code", tmp_path / "code" / "ours", tmp_path / "code" / "ours" / "work"

@@ -34,10 +34,11 @@ async def from_log(host: Host, id_: str, agent: str = "", model: str = "") -> Se
     opened = _last(SessionOpened, events)
     if opened is None or _last(SessionDeleted, events) is not None:
         raise NoSessionError(f"there is no session {id_!r}")
-    if agent or model:
-        answers = _named(host, events, opened, agent, model)
+    last = _last(SessionConfigured, events)
+    if agent:  # as `Session.use` has it: it brings its own model, or has the one before
+        answers = host.agent(agent, model, instead=last.model if last is not None else "")
     else:
-        answers = await _agent(host, events, opened)
+        answers = await _agent(host, events, last or opened, model)
     place = folder(opened.cwd)
     await host.sandbox.check(answers, place)
     session = Session(host, id_, answers, place, opened.title, None, None)
@@ -55,20 +56,10 @@ async def from_log(host: Host, id_: str, agent: str = "", model: str = "") -> Se
     return session
 
 
-def _named(host: Host, events: Sequence[Event], opened: SessionOpened, agent: str, model: str) -> Agent:
-    """As `Session.use` has it: another agent brings its own model, or has the one before."""
-    last = _last(SessionConfigured, events)
-    if agent:
-        return host.agent(agent, model, instead=last.model if last is not None else "")
-    return host.agent(opened.agent if last is None else last.agent, model)
-
-
-async def _agent(host: Host, events: Sequence[Event], opened: SessionOpened) -> Agent:
-    """Who answers. A sub-agent stays in the sandbox of whoever asked for it, unless a person chose another since."""
-    last = _last(SessionConfigured, events)
-    agent = host.agent(last.agent, last.model) if last is not None else host.agent(opened.agent)
-    if last is not None and last.source == "user":
-        return agent
+async def _agent(host: Host, events: Sequence[Event], last: SessionConfigured | SessionOpened, model: str) -> Agent:
+    """Who answers. A sub-agent stays in the sandbox of whoever asked for it, unless a person chose an agent since."""
+    before = last.model if isinstance(last, SessionConfigured) else ""
+    agent = host.agent(last.agent, model or before)
     for name in await _above(host, events):
         if name not in host.agents:
             raise UsageError(f"{agent.name} works for the agent {name}, perhaps in its sandbox, and there is none now")
@@ -77,18 +68,22 @@ async def _agent(host: Host, events: Sequence[Event], opened: SessionOpened) -> 
 
 
 async def _above(host: Host, events: Sequence[Event]) -> list[str]:
-    """The agents that asked for it, one for the other; of a fork, those of its origin."""
+    """The agents that asked for it, one for the other, as they were then; of a fork, those of its origin."""
     names: list[str] = []
-    while (opened := _last(SessionOpened, events)) is not None:
+    while (opened := _last(SessionOpened, events)) is not None and not any(map(_is_choice, events)):
         forked = _last(SessionForked, events)
         origin = opened.parent or (forked.origin if forked is not None else "")
         if not origin:
             break
-        events = await host.journal.read(session=origin, kinds=("session.",))
+        events = await host.journal.read(session=origin, upto=opened.seq, kinds=("session.",))
         asker = _last(SessionConfigured, events) or _last(SessionOpened, events)
         if opened.parent and asker is not None:
             names.append(asker.agent)
     return names
+
+
+def _is_choice(event: Event) -> bool:
+    return isinstance(event, SessionConfigured) and event.chosen
 
 
 def _last(kind: type[E], events: Sequence[Event]) -> E | None:

@@ -197,7 +197,7 @@ class Session:
         self._alive()
         if self.turn is not None:
             raise UsageError(f"session {self.id} is busy: another agent or model answers only after the turn's end")
-        configured = self.emit(configuration(self, chosen, "user"))
+        configured = self.emit(configuration(self, chosen, "user", chosen=bool(agent)))
         if self.guest is not None and self.guest.request.harness != chosen.harness:
             dismiss(self, "another agent answers now")
         self.agent = chosen
@@ -382,11 +382,18 @@ class Session:
         self.host.running()
 
 
-def configuration(session: Session, agent: Agent, source: str, cause: int = 0) -> SessionConfigured:
+def configuration(
+    session: Session, agent: Agent, source: str, cause: int = 0, *, chosen: bool = False
+) -> SessionConfigured:
     """What is recorded of who answers: of a harness only the name."""
-    model = "" if agent.harness else agent.model
     return SessionConfigured(
-        session=session.id, epoch=session.epoch, source=source, cause=cause, agent=agent.name, model=model
+        session=session.id,
+        epoch=session.epoch,
+        source=source,
+        cause=cause,
+        agent=agent.name,
+        model="" if agent.harness else agent.model,
+        chosen=chosen,
     )
 
 
