@@ -11,7 +11,7 @@ import quell
 from quell.config import usual_file
 from quell.events import ApprovalAsked, ToolEnded, ToolOutput, ToolRefused
 from quell.kernel.approval import OWN
-from quell.kernel.own import is_named
+from quell.kernel.own import is_named, looks
 from quell.supervise import contain
 from quell.supervise.contain import why_not
 from tests.cli.command import QUELL
@@ -176,6 +176,7 @@ def test_which_commands_name_what_is_ours(tmp_path: Path, monkeypatch: pytest.Mo
         "quell config set a.b c",
         "true && .venv/bin/quell approve 7",
         "python -m quell plugin install evil",
+        "quell approve 7; : " + "x" * 100_000,
     ]
     plain = [
         "",
@@ -192,3 +193,10 @@ def test_which_commands_name_what_is_ours(tmp_path: Path, monkeypatch: pytest.Mo
     assert [one for one in named if not is_named(one, str(cwd), own)] == []
     assert [one for one in plain if is_named(one, str(cwd), own)] == []
     assert not is_named("quell config set a.b c", str(cwd), [])
+
+
+def test_what_takes_time_to_look_at_is_looked_at_in_a_thread_and_has_a_length(tmp_path: Path) -> None:
+    """H25: variables are replaced in a time that grows with the square of the length."""
+    assert all(looks(one) for one in ("cat a/b", "cat ~somebody", "echo $HOME"))
+    assert not looks("make test") and not looks("$HOME " * 100_000)
+    assert is_named("$HOME " * 100_000, str(tmp_path), [str(tmp_path / "state")])  # at once: for a person to look at

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from .turn import Turn
 
 __all__ = ["digest", "permission", "policy"]
-OWN = "it names Quell's own configuration, plugins or state: that is asked, whatever a rule allows"
+OWN = "it names Quell's own configuration, plugins or state, or is too long to tell: asked, whatever a rule allows"
 STRICTEST: tuple[Policy, ...] = ("deny", "ask", "allow")
 _log = logging.getLogger("quell")
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ..config import STAR
-from .patterns import may_fit
+from .patterns import LONGEST, may_fit
 
 CHANGES = tuple(f"quell {word}{STAR}" for word in ("config", "agent", "plugin", "approve"))
 """Commands of ours by which an agent would give itself leave."""
@@ -29,9 +29,14 @@ def closed(off_limits: Iterable[str], cwd: str) -> list[str]:
 
 
 def is_named(command: str, cwd: str, own: Sequence[str]) -> bool:
-    """Whether it has to do with them, as far as its words tell. Looks at the disk, if `looks` says so."""
+    """Whether it has to do with them, as far as its words tell; of one that is too long, nobody can.
+
+    It may take its time, or look at the disk, if `looks` says so.
+    """
     if not own:
         return False
+    if len(command) > LONGEST["command"]:
+        return True
     if any(may_fit("command", one, command, cwd) for one in CHANGES):
         return True
     plain = _plain(command)
@@ -39,8 +44,8 @@ def is_named(command: str, cwd: str, own: Sequence[str]) -> bool:
 
 
 def looks(command: str) -> bool:
-    """Whether there are paths in it that could lead through a link."""
-    return "/" in command
+    """Whether there is more to it than words: paths that could lead through a link, homes, variables."""
+    return len(command) <= LONGEST["command"] and any(sign in command for sign in "/~$")
 
 
 def is_below(path: str, folder: str) -> bool:
