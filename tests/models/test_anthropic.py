@@ -1,5 +1,6 @@
 """Anthropic's messages: what is cached, how hard it thinks, and what becomes of its thoughts."""
 
+import time
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from quell.errors import ModelError
 from quell.events import ToolCall, Usage
 from quell.models.endpoint import Endpoint
 from quell.models.messages import MessagesReader, messages_body
-from quell.ports import Ask, Message, ToolResult
+from quell.ports import Ask, Keep, Message, ToolResult
 from quell.testing.llm import Calls, ModelServer, Says, Thinks
 
 from .serving import TOOLS, asking, chunks, replied, text_of
@@ -132,3 +133,20 @@ def test_a_refusal_says_why() -> None:
 
 def test_an_empty_history_is_still_a_question() -> None:
     assert messages_body(Ask([], model="claude-opus-5"), OWN)["messages"][0]["role"] == "user"
+
+
+def test_a_long_thought_takes_no_longer_for_each_word_than_a_short_one() -> None:
+    """Copied for every word, this one would keep the loop for a quarter of a minute."""
+    reader = MessagesReader(asking("anthropic"), OWN, Provider(name="anthropic", kind="anthropic"))
+    block = {"type": "thinking", "thinking": "so, "}
+    word = {"type": "content_block_delta", "index": 0, "delta": {"type": "thinking_delta", "thinking": "word"}}
+    signed = word | {"delta": {"type": "signature_delta", "signature": "signed"}}
+    list(reader.take({"type": "content_block_start", "index": 0, "content_block": block}))
+    began = time.perf_counter()
+    for _ in range(200_000):
+        list(reader.take(word))
+    assert time.perf_counter() - began < 5
+    list(reader.take(signed))
+    list(reader.take({"type": "message_stop"}))
+    kept = next(one for one in reader.end() if isinstance(one, Keep))
+    assert kept.data["items"] == [block | {"thinking": "so, " + "word" * 200_000, "signature": "signed"}]

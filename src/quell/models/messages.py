@@ -185,7 +185,8 @@ class MessagesReader:
         self._model = ask.model
         self._place = endpoint.host
         self._blocks: dict[int, Json] = {}
-        self._parts: dict[int, list[str]] = {}
+        self._parts: dict[int, dict[str, list[str]]] = {}
+        """Of each block, what came for each of its fields: joined once, else a long text is copied for every word."""
         self._usage: Json = {}
         self._stop = self._why = ""
 
@@ -223,7 +224,7 @@ class MessagesReader:
     def _begin(self, index: int, block: Any) -> Iterator[Chunk]:
         if not isinstance(block, dict):
             return
-        self._blocks[index], self._parts[index] = dict(block), []
+        self._blocks[index], self._parts[index] = dict(block), {}
         match block:
             case {"type": "text", "text": str(text)} if text:
                 yield Text(text)
@@ -235,20 +236,28 @@ class MessagesReader:
         match delta:
             case {"type": "text_delta", "text": str(text)} if text:
                 block.setdefault("type", "text")
-                block["text"] = block.get("text", "") + text
+                self._add(index, "text", text)
                 yield Text(text)
             case {"type": "thinking_delta", "thinking": str(text)} if text:
-                block["thinking"] = block.get("thinking", "") + text
+                self._add(index, "thinking", text)
                 yield Reasoning(text)
             case {"type": "signature_delta", "signature": str(text)}:
-                block["signature"] = block.get("signature", "") + text
+                self._add(index, "signature", text)
             case {"type": "input_json_delta", "partial_json": str(text)}:
-                self._parts.setdefault(index, []).append(text)
+                self._add(index, "input", text)
+
+    def _add(self, index: int, field: str, text: str) -> None:
+        self._parts.setdefault(index, {}).setdefault(field, []).append(text)
+
+    def _whole(self, index: int) -> Json:
+        block = self._blocks[index]
+        texts = {field: parts for field, parts in self._parts.get(index, {}).items() if field != "input"}
+        return block | {field: "".join([str(block.get(field) or ""), *parts]) for field, parts in texts.items()}
 
     def _close(self, index: int) -> Iterator[Chunk]:
         block = self._blocks.get(index, {})
         if block.get("type") == "tool_use":
-            written = "".join(self._parts.get(index, ()))
+            written = "".join(self._parts.get(index, {}).get("input", ()))
             given = block.get("input")
             arguments = arguments_of(written) if written else given if isinstance(given, dict) else {}
             yield ToolCall(str(block.get("id")), self._names.own(str(block.get("name"))), arguments)
@@ -259,7 +268,7 @@ class MessagesReader:
         if self._stop == "refusal":
             yield self._used()  # it is paid for all the same
             raise ModelError(f"{self._model} refused to answer this{f': {self._why}' if self._why else ''}")
-        items = [item for _, block in sorted(self._blocks.items()) for item in _kept(block)]
+        items = [item for index in sorted(self._blocks) for item in _kept(self._whole(index))]
         if any(str(item["type"]).endswith("thinking") for item in items):
             yield keep(KIND, self._place, self._model, items)
         if self._stop == "max_tokens":
