@@ -7,7 +7,16 @@ from typing import Any
 import pytest
 
 import quell
-from quell.events import SessionClosed, SessionOpened, StopRequested, ToolEnded, ToolRefused, TurnEnded, Usage
+from quell.events import (
+    ModelDelta,
+    SessionClosed,
+    SessionOpened,
+    StopRequested,
+    ToolEnded,
+    ToolRefused,
+    TurnEnded,
+    Usage,
+)
 from quell.kernel.runtime import Runtime
 from quell.ports import Ask, Chunk, Text
 from tests.supervise.conftest import alive
@@ -116,6 +125,18 @@ def test_what_sub_agents_use_counts_for_whoever_waits_for_them(stage: Stage, lim
     assert len(stage.model.asks) == 2
     (below, _) = stage.of(TurnEnded)
     assert below.end == "limit" and "which actor has with its sub-agents" in below.reason
+
+
+def test_a_limit_of_cost_that_cannot_act_on_a_sub_agent_is_told(stage: Stage) -> None:
+    stage.agents = [stage.agent(limits=quell.Limits(cost=0.5)), stage.agent("second")]
+    stage.model.will([*delegate(), Usage(10, 5, 0.1)], [Text("here"), Usage(10, 5)], [Text("so"), Usage(10, 5, 0.1)])
+
+    async def main(rt: Runtime) -> None:
+        assert (await (await stage.open(rt)).send("go")).end == "completed"
+
+    stage.play(main)
+    told = [one.text for one in stage.of(ModelDelta) if one.channel == "notice"]
+    assert told == ["what this model costs is not known: the limit of $0.5 of actor here has no effect"]
 
 
 def test_a_session_has_no_more_sub_agents_at_a_time_than_the_limit(stage: Stage) -> None:

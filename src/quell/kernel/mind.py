@@ -169,11 +169,17 @@ class Mind:
         return answer
 
     def _tell_of_cost(self, heard: Heard) -> None:
-        """A limit that cannot act is told of, once a turn."""
-        limit, used = self._turn.session.agent.limits.cost, heard.usage
-        if limit and not self._told and used.input + used.output and not used.cost and not self._turn.usage.cost:
+        """A limit that cannot act is told of, once a turn; also one of whoever asked for this sub-agent."""
+        used = heard.usage
+        if self._told or not used.input + used.output or used.cost or self._turn.usage.cost:
+            return
+        limited = next((one for one in self._turn.line() if one.session.agent.limits.cost), None)
+        if limited is not None:
             self._told = True
-            heard.notice(f"what this model costs is not known: the limit of ${limit:g} has no effect")
+            agent = limited.session.agent
+            here = "" if limited is self._turn else f" of {agent.name} here"
+            limit = f"the limit of ${agent.limits.cost:g}{here} has no effect"
+            heard.notice(f"what this model costs is not known: {limit}")
 
 
 class Heard:
