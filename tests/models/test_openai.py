@@ -36,6 +36,11 @@ def call(**fields: Any) -> dict[str, Any]:
     return {**fields, "function": function}
 
 
+@pytest.mark.parametrize("calls", [5, True, {"a": 1}, "shell"])
+def test_calls_that_are_no_list_are_none(calls: Any) -> None:
+    assert read(delta("stop", content="Hi.", tool_calls=calls)) == [Text("Hi.")]
+
+
 def test_openai_itself_is_asked_for_responses_and_all_others_for_chat() -> None:
     made = sdk("openai")
     own, other = Endpoint(OPENAI.url, True), Endpoint("http://localhost:1/v1", False)

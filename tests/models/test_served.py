@@ -212,6 +212,25 @@ def test_each_failure_is_one_sentence(api: str, reply: Reply, words: str) -> Non
     assert "\n" not in str(told.value) and not isinstance(told.value, ContextFullError)
 
 
+@pytest.mark.parametrize("body", [b'{"detail": "Schl\xfcssel"}', b"[" * 5000, b"[1]", b""])
+def test_what_is_called_json_and_is_none_is_one_sentence_too(api: str, body: bytes) -> None:
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(head.encode() + body)
+        await reader.read()  # until the client is gone
+        writer.close()
+
+    async def main() -> None:
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            await answer(model(api, base_url=f"http://127.0.0.1:{port}"), asking(api))
+
+    with pytest.raises(ModelError, match="it is no stream of events"):
+        run(main())
+
+
 @pytest.mark.parametrize("reply", [Says("word " * 300), Fails(400, message="x" * 3000), Fails(503, message="x" * 3000)])
 def test_an_answer_without_an_end_is_not_read_to_it(api: str, reply: Reply, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sse, "MOST", 2000)

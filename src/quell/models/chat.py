@@ -135,7 +135,8 @@ class ChatReader:
             for key in ("content", "refusal"):
                 if isinstance(words := delta.get(key), str) and words:
                     yield Text(words)
-            for part in delta.get("tool_calls") or ():
+            calls = delta.get("tool_calls")
+            for part in calls if isinstance(calls, list) else ():
                 if isinstance(part, dict):
                     self._add(part)
         self._finish = str(choice.get("finish_reason") or self._finish)

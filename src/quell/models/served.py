@@ -243,7 +243,7 @@ async def _check(response: httpx2.Response) -> None:
     if kind == "application/json":
         try:
             body = msgspec.json.decode(await response.aread())
-        except msgspec.DecodeError:
+        except (ValueError, RecursionError):  # no JSON, or not in UTF-8
             raise Garbled("it is no stream of events") from None
         if isinstance(body, dict) and body.get("error"):
             raise Broken(body)
