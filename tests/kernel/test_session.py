@@ -368,6 +368,25 @@ def test_an_export_of_a_fork_tells_what_it_began_with(stage: Stage) -> None:
 # -- deleting
 
 
+def test_who_names_an_agent_does_not_fail_with_whoever_names_none(stage: Stage) -> None:
+    """While both ask for a session whose agent is gone."""
+    stage.agents = [stage.agent(), stage.agent("old")]
+
+    async def first(rt: Runtime) -> None:
+        names.append((await stage.open(rt, "old")).id)
+
+    async def second(rt: Runtime) -> None:
+        ways = rt.resume(names[0]), rt.resume(names[0], agent="actor"), rt.resume(names[0], model="actor")
+        plain, named, other = await asyncio.gather(*ways, return_exceptions=True)
+        assert isinstance(plain, quell.UsageError) and "'old'" in str(plain)
+        assert isinstance(named, quell.Session) and named.agent.name == "actor" and named is other
+
+    names: list[str] = []
+    stage.play(first)
+    stage.agents = [stage.agent()]
+    stage.play(second)
+
+
 def test_deleting_a_live_session_stops_it_first_and_leaves_only_the_word_that_it_is_gone(stage: Stage) -> None:
     """H27."""
     gate = stage.waiting()

@@ -223,6 +223,9 @@ class Host:
         if live is not None and live.closing is not None:
             await live.closing.wait()
         loading = self._loading.get(id)
+        if loading is not None and (agent or model):  # it may fail for want of an agent, where this one names another
+            await self.arrived(id)
+            return await self._resumed(id, agent, model)
         if loading is None:
             loading = self._loading[id] = self.see_to(lambda: self._load(id, agent, model))
             loading.then(lambda: self._loading.pop(id, None))
