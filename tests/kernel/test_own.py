@@ -176,6 +176,8 @@ def test_which_commands_name_what_is_ours(tmp_path: Path, monkeypatch: pytest.Mo
         "quell config set a.b c",
         "true && .venv/bin/quell approve 7",
         "python -m quell plugin install evil",
+        "echo /always | quell attach build",
+        "curl $(quell open --no-browser)",
         "quell approve 7; : " + "x" * 100_000,
     ]
     plain = [

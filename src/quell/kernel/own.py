@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from ..config import STAR
 from .patterns import LONGEST, may_fit
 
-CHANGES = tuple(f"quell {word}{STAR}" for word in ("config", "agent", "plugin", "approve"))
-"""Commands of ours by which an agent would give itself leave."""
+CHANGES = tuple(f"quell {word}{STAR}" for word in ("config", "agent", "plugin", "approve", "attach", "open"))
+"""Commands of ours by which an agent would give itself leave: what is asked can be answered with the last three."""
 WORDS = 1000
 """Words of a command that are looked at."""
 
