@@ -138,3 +138,13 @@ def test_a_chat_that_is_stopped_from_outside_says_so_and_waits_for_its_person() 
         assert listed()["talk"]["state"] == "idle"
         terminal.key("C-d")
         terminal.prompt()
+
+
+def test_a_name_that_is_empty_stops_nobody(state_dir: Path) -> None:
+    """It is a variable of a script that is not set, and neither all sessions nor the one that has no title."""
+    with start("run", "$ sleep 7671") as run:
+        oracle.wait_for(lambda: alive("7671"), "it runs")
+        for names in ([""], ["nobody", ""]):
+            ended = quell("stop", *names)
+            assert (ended.returncode, b"ID is empty" in ended.stderr) == (125, True), ended
+        assert run.poll() is None and alive("7671")

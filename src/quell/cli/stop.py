@@ -19,7 +19,7 @@ from ..errors import NoSupervisorError, QuellError, UsageError
 from ..supervise.state import owner_of
 from . import terminals
 from .client import ANSWER, Call, Client, MuteServerError, NoServerError, RefusedError, path
-from .flags import QUICK, Json, State, complete_running
+from .flags import QUICK, Json, State, complete_running, named
 from .receipts import describe
 from .screen import Screen, note
 
@@ -68,6 +68,8 @@ def stop(
         raise UsageError("quell stop needs sessions, or --all, and not both; see quell stop --help")
     if everything and reach is not None:
         raise UsageError("--all ends every session whole: it has no --reach")
+    for one in sessions or ():
+        named("ID", one)
     wish: dict[str, Any] = {"force": force, "grace": grace, "reason": reason}
     wish = {name: value for name, value in wish.items() if value is not None}
     client = Client(state)

@@ -73,7 +73,9 @@ def find(word: str, server: str) -> tuple[Elsewhere, str] | None:
     """The runtime that runs this session, and its whole id; None if none does. UsageError where it may be several."""
     there = cards(server)
     found = [one for one in there if one["id"] == word] or [
-        one for one in there if (len(word) >= places.PREFIX and one["id"].startswith(word)) or one["title"] == word
+        one
+        for one in there
+        if (len(word) >= places.PREFIX and one["id"].startswith(word)) or (word and one["title"] == word)
     ]
     if len(found) > 1:
         names = " or ".join(str(one["id"]) for one in found)
