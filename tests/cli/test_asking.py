@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from quell.cli.approve import question_lines
 from quell.cli.leave import LINES, question
+from quell.cli.screen import Screen
+from quell.cli.transcript import Transcript
 from quell.events import ApprovalAsked
 from tests.cli.command import QUELL, quell
 from tests.cli.terminal import Terminal
@@ -165,3 +168,12 @@ def test_a_yes_to_all_is_none_to_what_is_denied(tmp_path: Path) -> None:
     words = asks(tmp_path, {"command": "echo no"}).split()
     ended = quell(*words, "--yes", "--config", config, "hi", before=["setsid", "--wait"])
     assert "refused" in ended.stderr.decode() and "exit 0" not in ended.stderr.decode()
+
+
+def test_a_list_of_what_waits_hides_nothing(capfd: pytest.CaptureFixture[str]) -> None:
+    """`quell approve`, and what `quell logs` tells of a call: the same as a question at a terminal."""
+    arguments = {"command": "echo hi\x9d; rm -rf ~ #\x9c\x9b8m\x1b]0;x\x07"}
+    asked = {"session": "s", "request": 7, "at": 0.0, "tool": "shell", "arguments": arguments}
+    Screen().lines(question_lines(asked))
+    Screen().lines(Transcript().lines({"kind": "tool.requested", **asked}))
+    assert capfd.readouterr().out.count("echo hi\\x9d; rm -rf ~ #\\x9c\\x9b8m\\u001b]0;x\\u0007") == 2

@@ -16,7 +16,7 @@ from ..errors import UsageError
 from ..supervise.ledger import state_dir
 from .client import ORDER, Client, NoServerError, path
 from .flags import Json, MaybeId, State
-from .screen import Line, Screen, note
+from .screen import Line, Screen, exact, note
 
 if TYPE_CHECKING:
     from ..kernel.grants import Grant, Grants
@@ -161,7 +161,8 @@ def _day(grant: Question) -> str:
 
 
 def _what(question: Question) -> str:
-    return f"{question['tool']} {json.dumps(question['arguments'], indent=2, ensure_ascii=False)}"
+    """All of it: what a terminal would take for a sequence must be seen by whoever decides."""
+    return exact(f"{question['tool']} {json.dumps(question['arguments'], indent=2, ensure_ascii=False)}")
 
 
 def question_lines(question: Question) -> list[Line]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .receipts import verdict
-from .screen import Line
+from .screen import Line, exact
 
 Event = dict[str, Any]
 
@@ -107,7 +107,7 @@ class Transcript:
 
 
 def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
+    return exact(json.dumps(value, ensure_ascii=False))
 
 
 def _tells(who: str, words: Callable[[Event], str], style: str = "") -> Callable[[Transcript, Event], list[Line]]:
