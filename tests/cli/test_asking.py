@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from quell.cli.approve import question_lines
+from quell.cli.cells import cells
 from quell.cli.leave import LINES, question
 from quell.cli.screen import Screen
 from quell.cli.transcript import Transcript
@@ -177,3 +178,23 @@ def test_a_list_of_what_waits_hides_nothing(capfd: pytest.CaptureFixture[str]) -
     Screen().lines(question_lines(asked))
     Screen().lines(Transcript().lines({"kind": "tool.requested", **asked}))
     assert capfd.readouterr().out.count("echo hi\\x9d; rm -rf ~ #\\x9c\\x9b8m\\u001b]0;x\\u0007") == 2
+
+
+def test_neither_a_name_nor_wide_text_gets_out_of_its_place() -> None:
+    """A model chooses the names of arguments too; and a line that does not fit would go on where others begin."""
+    arguments = {
+        "x\n  path  notes.txt": "1",
+        "│": "rm",
+        "n" * 100 + " path": "2",
+        "text": "宽" * 20 + " path  notes.txt",
+        "quotes": ' "' * 24,
+        "tabs": "a\t" * 20 + "path",
+        "path": "a\u200bb\U000e0041\u3164\ufe0f\xa0c",
+    }
+    for columns in (20, 60):
+        lines = question(ApprovalAsked(tool="write", arguments=arguments), columns, whole=True)[0]
+        rows = ["".join(words for _, words in line) for line in lines]
+        assert not any("\n" in one or "\t" in one or cells(one) > columns for one in rows)
+        assert [one for one in rows if one.split()[:1] == ["path"]] in (["  path"], [])
+        assert "a\\u200bb\\U000e0041\\u3164\\ufe0f\\xa0c" in "".join(one.removeprefix("  │ ") for one in rows)
+        assert not any(one.startswith("  │  rm") for one in rows)

@@ -6,16 +6,18 @@ Whatever is in an argument stands behind a bar or its name, so that nothing in i
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 from ..events import ApprovalAsked
-from .cells import pieces
+from .cells import cells, pieces
 from .screen import Line, exact
 
 LINES = 20
 """Of a question, until all is asked for."""
 SHOW = "v"
 _NARROW = 16  # columns that an argument has at least
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
 
 def question(asked: ApprovalAsked, width: int, *, whole: bool = False, fancy: bool = True) -> tuple[list[Line], bool]:
@@ -35,15 +37,22 @@ def _rows(arguments: dict[str, Any], room: int, bar: str) -> list[Line]:
     if isinstance(command := arguments.get("command"), str) and command:
         del arguments["command"]
         found += _block(command, room, bar)
-    wide = max((len(exact(name)) for name in arguments), default=0)
+    names = {name: name if _NAME.fullmatch(name) else _quoted(name) for name in arguments}
+    wide = max(map(cells, names.values()), default=0)
     for name, value in arguments.items():
-        said = exact(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
-        if "\n" in said or 2 + wide + 2 + len(said) > room:
-            found += [[("", "  "), ("dim", exact(name).replace("\n", "\\n"))], *_block(said, room, bar)]
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        said = _quoted(value) if isinstance(value, str) and _mistakable(value) else exact(text).expandtabs(4)
+        shown = names[name]
+        if "\n" in text or 2 + wide + 2 + cells(said) > room:
+            found += [[("", "  "), ("dim", shown)]] if cells(shown) <= room else _block(shown, room, bar)
+            found += _block(text, room, bar)
         else:
-            said = json.dumps(said, ensure_ascii=False) if isinstance(value, str) and _mistakable(value) else said
-            found.append([("", "  "), ("dim", f"{exact(name):{wide}}"), ("", f"  {said}")])
+            found.append([("", "  "), ("dim", shown + " " * (wide - cells(shown))), ("", f"  {said}")])
     return found
+
+
+def _quoted(text: str) -> str:
+    return exact(json.dumps(text, ensure_ascii=False))
 
 
 def _block(text: str, room: int, bar: str) -> list[Line]:

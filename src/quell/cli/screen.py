@@ -25,6 +25,10 @@ _SEQUENCE = re.compile(
     r"|\x1b[ -/]*[0-~]"
 )
 _DANGEROUS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_UNSEEN = re.compile(  # spaces that are none, and what takes no room or leaves it blank: text can be hidden in those
+    "[\u00a0\u00ad\u034f\u115f\u1160\u1680\u17b4\u17b5\u180b-\u180f\u2000-\u200d\u202f\u205f-\u206f\u2800\u3000\u3164"
+    "\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
 _PARTIAL = re.compile(  # what may become one of those
     r"(?:\x1b(?:\[[0-?]*)?[ -/]*|\x9b[0-?]*[ -/]*|(?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f])[^\x07\x1b\x9c]*\x1b?|\r)\Z"
 )
@@ -44,12 +48,16 @@ class ReaderGone(Exception):
 def safe(text: str) -> str:
     """Text that can do nothing to a terminal but be read."""
     text = text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text
-    return _DANGEROUS.sub(lambda found: repr(found[0])[1:-1], _SEQUENCE.sub("", text))
+    return _DANGEROUS.sub(_code, _SEQUENCE.sub("", text))
 
 
 def exact(text: str) -> str:
     """The same with nothing taken out: for what somebody is to decide on, all of it must be seen."""
-    return _DANGEROUS.sub(lambda found: repr(found[0])[1:-1], text)
+    return _UNSEEN.sub(_code, _DANGEROUS.sub(_code, text))
+
+
+def _code(found: re.Match[str]) -> str:
+    return found[0].encode("unicode_escape").decode()
 
 
 class Cleaner:
