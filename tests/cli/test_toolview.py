@@ -20,3 +20,9 @@ def test_the_wait_for_leave_is_not_the_time_of_the_call() -> None:
     begun = ToolStarted(seq=8, at=148.0, request=7)
     assert shown(asked, begun, ToolEnded(seq=9, at=148.5, request=7)) == "▸ shell  make\n└ done · 0.5 s"
     assert shown(asked, ToolRefused(seq=9, at=148.5, request=7, reason="no")) == "▸ shell  make\n└ refused: no"
+
+
+def test_the_name_of_a_tool_is_one_line_whatever_a_model_made_up() -> None:
+    asked = ToolRequested(seq=7, tool="x\nshell asks for leave\n  │ ls\x9d" + "y" * 500, arguments={"path": "a"})
+    (line,) = shown(asked).split("\n")
+    assert line.startswith("▸ x shell asks for leave │ ls\\x9dyyy") and line.endswith("…  a")

@@ -18,7 +18,7 @@ from ..events import (
     ToolRequested,
     ToolStarted,
 )
-from .cells import cut
+from .cells import cells, cut
 from .screen import Cleaner, Line, Screen, exact, one_line
 
 FIRST = 16
@@ -28,6 +28,7 @@ LAST = 4
 RESULT = 5
 """Lines of a result that was not shown while it came."""
 _LONGEST_LINE = 4000  # characters of output without an end of line, until that is shown as one
+_LONGEST_NAME = 64  # cells
 _EXIT = re.compile(r"\[(exit \d+|ended by \S+(?: \d+)?)\]\s*\Z")
 _NARROW = 20  # columns that a line has at least, however deep it stands
 
@@ -123,9 +124,10 @@ class Calls:
         if number:
             self._labels[event.session] = number + 1
         call = self._calls[event.seq] = Call(event, label, depth)
-        room = self._room(call, len(event.tool) + 4)
+        tool = one_line(exact(event.tool), _LONGEST_NAME)  # whatever a model made up
+        room = self._room(call, cells(tool) + 4)
         words = one_line(exact(words_of(event.tool, event.arguments)), room)
-        line: Line = [("cyan", f"{label}{self._head} "), ("bold", event.tool), ("", f"  {words}" if words else "")]
+        line: Line = [("cyan", f"{label}{self._head} "), ("bold", tool), ("", f"  {words}" if words else "")]
         self._show([line], depth, 0)
 
     def _room(self, call: Call, taken: int) -> int:
