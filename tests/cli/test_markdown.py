@@ -1,6 +1,7 @@
 """Markdown as it streams is the same however it was cut, loses nothing, and lets nothing through to the terminal."""
 
 import random
+import time
 
 import pytest
 
@@ -173,3 +174,15 @@ def test_a_table_is_shown_when_it_is_whole() -> None:
     assert markdown.take("Here:\n") == [("", "Here:\n")]
     assert markdown.take("| a |\n|---|\n| b |\n") == [] and markdown.holds
     assert "b" in "".join(words for _, words in markdown.take("T")) and not markdown.holds
+
+
+@pytest.mark.parametrize("mark", ["`", "*", "_", "\x9d", "\x90", "\x9b", "\x1b]"])
+def test_a_run_of_one_mark_takes_time_by_its_length(mark: str) -> None:
+    """The loop that shows it is the one that hears of a stop: what a model repeats for ever must not hold it."""
+    text = mark * 100_000
+    clean, markdown = Cleaner(), Markdown()
+    began = time.process_time()
+    for at in range(0, len(text), 1000):
+        markdown.take(clean.take(text[at : at + 1000]))
+    safe(text)
+    assert time.process_time() - began < 5

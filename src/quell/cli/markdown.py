@@ -221,7 +221,7 @@ class Markdown:
         if first == "[":
             return self._link(text, over)
         run = len(text) - len(text.lstrip(first))
-        if run == len(text) and not over:
+        if run == len(text) <= LONGEST and not over:
             return 0
         if first == "`":
             found = _CODE.match(text)
