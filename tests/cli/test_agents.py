@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from quell.cli import offered
@@ -245,3 +246,14 @@ def test_models_of_the_file_may_stand_in_for_those_that_come_with_quell(tmp_path
             assert runtime.host.registry.has("model", "openai")
 
     asyncio.run(look())
+
+
+def test_one_that_is_built_in_and_begins_as_another_keeps_nothing_of_its_own(file: Path) -> None:
+    """Above all no leave: `scripted` may use the shell, and who is put into its place may not."""
+    say("agent add careful --tool shell --tool jobs --tool agent --memory sqlite")
+    careful = added("careful")
+    pairs = ("scripted", careful), ("assistant", careful), ("scripted", ASSISTANT), ("assistant", SCRIPTED)
+    for name, origin in pairs:
+        assert say(f"agent add {name} --replace --from {origin.name}")[0] == 0
+        assert added(name) == msgspec.structs.replace(origin, name=name)
+        say(f"agent remove {name}")

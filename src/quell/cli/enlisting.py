@@ -19,16 +19,19 @@ LONGEST = 1_000_000
 """Characters of a system prompt."""
 
 
-def start_from(origin: str | None, loaded: Loaded) -> dict[str, Any]:
-    """What another one says that is not the default anyway."""
+def start_from(origin: str | None, name: str, loaded: Loaded) -> dict[str, Any]:
+    """What another one says, and an agent of that name would not if nothing was said."""
     if origin is None:
         return {}
     other = next((one for one in loaded.agents if one.name == origin), BUILT_IN.get(origin))
     if other is None:
         known = sorted({*BUILT_IN, *(one.name for one in loaded.agents)})
         raise UsageError(f"there is no agent {origin!r}; {what_there_is('agents', origin, known)}")
-    plain = _table(Agent(name=origin)) | {"model": loaded.defaults.model}
-    found = {key: value for key, value in _table(other).items() if value not in (plain[key], "")}
+    built_in = BUILT_IN.get(name)
+    plain = _table(built_in or Agent(name=name, model=""))
+    plain["model"] = plain["model"] or loaded.defaults.model
+    nothing = () if built_in else ("",)
+    found = {key: value for key, value in _table(other).items() if value not in (plain[key], *nothing)}
     if "limits" in found:
         found["limits"] = {key: value for key, value in found["limits"].items() if value != plain["limits"][key]}
     return found
@@ -36,7 +39,7 @@ def start_from(origin: str | None, loaded: Loaded) -> dict[str, Any]:
 
 def enlist(draft: Draft, name: str, wish: dict[str, Any], rules: dict[str, Policy], origin: str | None) -> list[str]:
     """Put it into the draft, in the place of one of that name. What is to be said of it; UsageError, what cannot be."""
-    table = {**start_from(origin, draft.check()), **wish}
+    table = {**start_from(origin, name, draft.check()), **wish}
     if rules:
         table["approval"] = {**table.get("approval", {}), **rules}
     if draft.has(("agents", name)):
