@@ -4,6 +4,7 @@ import fcntl
 import json
 import os
 import shlex
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -375,3 +376,19 @@ def test_every_key_that_can_be_in_the_file_can_be_set(file: Path) -> None:
             below = below if kind is Agent else ""
             if name != "name":
                 assert key_of(f"{table}{name}{below}").parts[-1 if not below else -2] == name
+
+
+def test_what_cannot_be_changed_safely_is_left_to_a_person(file: Path) -> None:
+    """And what is told is about the file as it is, not about a draft that came out wrong."""
+    text = '''agents.x.model = "scripted"  # mine
+agents.x.tools = ["read"]
+
+[settings]
+term = 1
+'''
+    for words in ("config set agents.z.effort low", "agent add q --tool read"):
+        written(file, text)
+        assert "cannot change safely: edit it by hand" in refused(words)
+        assert file.read_text() == text
+    assert say("agent remove x")[0] == 0
+    assert tomllib.loads(file.read_text()) == {"settings": {"term": 1}}

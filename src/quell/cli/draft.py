@@ -96,15 +96,18 @@ class Draft:
         for part in above:
             meant, table = meant[part], table[part]
         del meant[last]
-        table.remove(last)
+        del table[last]
 
     def check(self) -> Loaded:
         """What it says by now, without the environment. UsageError says what would be wrong with the file."""
         text = tomlkit.dumps(self._document)
-        loaded = understood(self.path, text.encode(), {})
-        if _filled(tomllib.loads(text)) != _filled(self._meant):
+        try:
+            as_meant = _filled(tomllib.loads(text)) == _filled(self._meant)
+        except ValueError:
+            as_meant = False
+        if not as_meant:  # first: what such a text says is nothing that anybody wrote
             raise UsageError(f"{self.path} is written in a way that quell cannot change safely: edit it by hand")
-        return loaded
+        return understood(self.path, text.encode(), {})
 
     def save(self) -> Loaded:
         """As `check`; where that raises, nothing is written."""
