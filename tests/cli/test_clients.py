@@ -618,3 +618,14 @@ def test_a_shell_completes_commands_options_and_sessions(server: Served) -> None
 def completions(shell: str, words: str) -> str:
     asked = {"_QUELL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": f"quell {words}"}
     return run(env={**os.environ, **asked, "_TYPER_COMPLETE_FISH_ACTION": "get-args"}).stdout.decode()
+
+
+def test_a_title_may_hold_slashes_as_names_of_branches_do(server: Served) -> None:
+    session = server.session("$ sleep 7391", title="fix/the build")
+    oracle.wait_for(lambda: alive("7391"), "it runs")
+    assert "sleep 7391" in ask(server, "logs", "fix/the build")
+    assert "asks nothing" in refused(server, "approve", "fix/the build")
+    assert "'fix/nothing' is no session" in refused(server, "logs", "fix/nothing")
+    out = ask(server, "stop", "fix/nothing", "fix/the build", code=125)  # and the other one is stopped
+    assert "confirmed" in out and not alive("7391")
+    assert f"to session {session}" in ask(server, "send", "fix/the build", "--no-wait", "hi")

@@ -75,7 +75,7 @@ def approve(
         if not answer["approvals"]:
             screen.line("nothing waits for leave")
         return 0
-    card = client.get("sessions", session)
+    card = client.card(session)
     question = chosen(card, request)
     extent = "always" if always else "session" if for_session else "once"
     answer = give(client, question, not deny, reason or "", extent)

@@ -43,7 +43,7 @@ def attach(session: Id, as_json: Json = False, state: State = None) -> int:
     quell attach build
     """
     client = Client(state)
-    return Attached(client, client.get("sessions", session), as_json).run()
+    return Attached(client, client.card(session), as_json).run()
 
 
 class Attached:

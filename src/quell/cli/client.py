@@ -59,6 +59,20 @@ class Client:
     def post(self, *steps: str | int, body: dict[str, Any] | None = None, limit: float = ORDER) -> Any:
         return self.begin("POST", path(*steps), body or {}).answer(limit)
 
+    def card(self, word: str, within: float = ANSWER) -> Any:
+        """A session, by its id, the beginning of it, or its title."""
+        return self.get("sessions", self.step(word, within), within=within)
+
+    def step(self, word: str, within: float = ANSWER) -> str:
+        """What stands for a session in a path: a title with a slash would be two steps, and its id does."""
+        if "/" not in word:
+            return word
+        found = [one["id"] for one in self.get("sessions", within=within)["sessions"] if one["title"] == word]
+        if len(found) != 1:
+            what = f"may be {' or '.join(found)}: name one by its id" if found else "is no session"
+            raise RefusedError(f"{word!r} {what}", "no_session", 404)
+        return str(found[0])
+
     def begin(self, method: str, target: str, body: dict[str, Any] | None = None, limit: float = ANSWER) -> Call:
         """Send a request; its answer is waited for by whoever wants it. So several can be under way at once."""
         return Call(self, method, target, body, limit)

@@ -35,7 +35,7 @@ def logs(
     quell logs build --json | jq .kind
     """
     client, screen = Client(state), Screen()
-    id_ = client.get("sessions", session)["id"] if session is not None else ""
+    id_ = client.card(session)["id"] if session is not None else ""
     transcript = Transcript(sessions=not id_)
     kept: deque[Any] = deque(maxlen=last)
     cursor = after

@@ -67,7 +67,7 @@ def send(
         session = client.post("sessions", body={name: value for name, value in wish.items() if value is not None})["id"]
         note(f"session {session}")
     else:
-        session = client.get("sessions", words[0])["id"]
+        session = client.card(words[0])["id"]
     said = client.post("sessions", session, "messages", body={"text": text})
     if no_wait:
         if as_json:

@@ -90,7 +90,7 @@ def _order(client: Client, session: str, wish: dict[str, Any], *, apart: bool) -
     if found is None:
         return Order(client, session, wish)
     try:
-        other = client.get("sessions", session, within=QUICK)["id"]
+        other = client.card(session, within=QUICK)["id"]
     except QuellError:
         return Aside(client, found[1], wish, found[0])
     raise UsageError(f"{session!r} may be {other} or {found[1]}: name one by its id")
@@ -130,7 +130,11 @@ class Order:
         return self.answer is not None or self.fault is not None
 
     def ask(self) -> None:
-        steps = ("sessions", self.session, "stop") if self.session else ("stop",)
+        try:
+            steps = ("sessions", self._client.step(self.session), "stop") if self.session else ("stop",)
+        except RefusedError as error:
+            self.fault = error
+            return
         self.calls.append(self._client.begin("POST", path(*steps), self._wish))
 
     def hear(self, ready: set[int]) -> None:
