@@ -134,12 +134,14 @@ class Display:
     def break_line(self) -> None:
         """What is said next begins on a line of its own."""
         self._clear()
+        over = False
         if self._open == 1:
-            self._speak(self._clean.end())
+            self._speak(rest := self._clean.end())
+            over = rest.endswith("\n") and not self._markdown.holds
             self.out.write(*self._wrap.take(self._markdown.end()), *self._wrap.end())
         elif self._open == 2:
             self.aside.write(*self._thoughts.end())
-        if self._open:
+        if self._open and not over:
             (self.out if self._open == 1 else self.aside).write("\n")
         self._open = 0
 
@@ -253,7 +255,7 @@ class Display:
             self.break_line()
         self._clear()
         self._speak(self._clean.take(text))
-        self._open = 0 if text.endswith("\n") and not self._markdown.holds else 1
+        self._open = 0 if text.endswith("\n") and not (self._clean.holds or self._markdown.holds) else 1
 
     def _speak(self, text: str) -> None:
         """To a pipe as it was said."""

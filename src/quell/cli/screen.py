@@ -79,6 +79,11 @@ class Cleaner:
         self._held = text[whole:]
         return self._safe(text[:whole])
 
+    @property
+    def holds(self) -> bool:
+        """Whether something is held back, since it may be the beginning of a sequence."""
+        return bool(self._held)
+
     def end(self) -> str:
         """What was held back."""
         held, self._held = self._held, ""

@@ -1,0 +1,27 @@
+"""Events as a person sees them: what is said in an answer is all there, and in its own place."""
+
+import asyncio
+
+import pytest
+
+from quell.cli.display import Display
+from quell.cli.outlet import Outlet
+from quell.events import MessageDelta, MessageDone, ModelRequested
+
+
+@pytest.mark.parametrize("last", ["\x1b]0;title\n", "\x9d\n", "\r", "\x1b\n", "x"])
+def test_an_answer_that_ends_in_half_a_sequence_hides_no_other(last: str, capfd: pytest.CaptureFixture[str]) -> None:
+    """What is held back belongs to its own answer: it is shown at its end, and swallows nothing of the next."""
+
+    async def show() -> None:
+        display = Display(Outlet())
+        for text in (f"one {last}", "two\n"):
+            display.take(ModelRequested(seq=1, session="s"))
+            display.take(MessageDelta(seq=2, session="s", request=1, text=text))
+            display.take(MessageDone(seq=3, session="s", request=1, text=text))
+        await display.flush()
+        display.outlet.close()
+
+    asyncio.run(show())
+    out = capfd.readouterr().out
+    assert out.startswith("one ") and out.endswith("\ntwo\n") and out.count("\n") == 2
