@@ -380,12 +380,12 @@ def test_every_key_that_can_be_in_the_file_can_be_set(file: Path) -> None:
 
 def test_what_cannot_be_changed_safely_is_left_to_a_person(file: Path) -> None:
     """And what is told is about the file as it is, not about a draft that came out wrong."""
-    text = '''agents.x.model = "scripted"  # mine
+    text = """agents.x.model = "scripted"  # mine
 agents.x.tools = ["read"]
 
 [settings]
 term = 1
-'''
+"""
     for words in ("config set agents.z.effort low", "agent add q --tool read"):
         written(file, text)
         assert "cannot change safely: edit it by hand" in refused(words)
