@@ -12,6 +12,7 @@ from quell.config import Provider
 from quell.errors import ModelError
 from quell.models import providers
 from quell.models.endpoint import Endpoint, endpoint_of, is_local
+from quell.models.faults import of_status
 from quell.models.patience import Patience
 from quell.models.prices import price_of
 from quell.models.sse import read
@@ -174,3 +175,12 @@ print({"openai", "anthropic", "httpx2"} & set(sys.modules))
 
 def test_an_endpoint_without_a_key_hides_nothing_by_mistake() -> None:
     assert Endpoint("http://localhost", False).masked("a plain text") == "a plain text"
+
+
+@pytest.mark.parametrize("status", [0, 400, 403, 404, 418, 422, 429, 500])
+@pytest.mark.parametrize("field", ["message", "code", "type", "detail"])
+def test_a_key_that_a_server_repeats_is_in_no_sentence(status: int, field: str) -> None:
+    endpoint = Endpoint("http://localhost", False, key="sk-secret-1234")
+    fault = of_status(endpoint, "m", status, {"error": {field: "no: sk-secret-1234"}}, {})
+    assert "secret" not in f"{fault} {fault!r} {vars(fault)}"
+    assert status in (429, 500) or "no: ***" in str(fault)

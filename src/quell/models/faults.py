@@ -64,7 +64,7 @@ def of_status(
     """An answer that is an error, to what was `asked`; `streamed`, it came as a part of the answer."""
     code, words = _words(body)
     told = f"{code} {words}"
-    said = f": {_quoted(endpoint, words)}" if words else ""
+    said = f": {_quoted(endpoint, words or code)}" if words or code else ""
     if status == 413 or _FULL.search(told):
         return ContextFullError(f"the conversation is longer than {model} can read{said}")
     if status in (402, 429, 400, 403, 0) and _SPENT.search(told):
@@ -82,7 +82,7 @@ def of_status(
         return Passing(name, retry_after(headers), said if status else "")
     if 300 <= status < 400:
         return ModelError(f"{endpoint.url} has moved ({status}): give the new address as its URL")
-    return ModelError(f"{endpoint.host} refused the request{f' ({status})' if status else ''}{said or f': {code}'}")
+    return ModelError(f"{endpoint.host} refused the request{f' ({status})' if status else ''}{said}")
 
 
 def of_connection(endpoint: Endpoint, error: BaseException) -> Fault:
