@@ -14,6 +14,7 @@ import msgspec
 import pytest
 
 from quell.cli import stop
+from quell.cli.attach import Attached
 from quell.kernel.grants import Grant, Grants
 from quell.testing import check_log
 from tests.cli import oracle, projects
@@ -629,3 +630,18 @@ def test_a_title_may_hold_slashes_as_names_of_branches_do(server: Served) -> Non
     out = ask(server, "stop", "fix/nothing", "fix/the build", code=125)  # and the other one is stopped
     assert "confirmed" in out and not alive("7391")
     assert f"to session {session}" in ask(server, "send", "fix/the build", "--no-wait", "hi")
+
+
+def test_attach_allows_nothing_that_it_has_not_shown(server: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    """A yes that is typed for one question is none to another, which took its place meanwhile."""
+    session = server.session("$ echo unseen", agent="careful")
+    oracle.wait_for(lambda: card(server, session)["approvals"], "it asks")
+    attached = Attached(server.client, card(server, session), as_json=False)
+    for word in ("/approve", "/session", "/always"):
+        attached._obey(word)
+        assert "was not shown here yet" in capfd.readouterr().err
+    [question] = card(server, session)["approvals"]
+    attached._show({"kind": "approval.asked", "seq": question["request"], "tool": "shell", "arguments": {}})
+    attached._obey("/approve")
+    idle(server, session)
+    assert "approval.answered" in {one["kind"] for one in lines(server, "logs", session)}

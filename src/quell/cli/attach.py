@@ -58,6 +58,7 @@ class Attached:
         self._typed = b""
         self._calls: list[tuple[Call, Callable[[Any], None]]] = []
         self._left = False
+        self._asked: set[int] = set()  # questions that were shown
         self._title = f" {one_line(card['title'])}" if card["title"] else ""
 
     def run(self) -> int:
@@ -91,6 +92,7 @@ class Attached:
         before = Transcript()
         for event in past(self._client, self._id, 0):
             cursor = event["seq"]
+            self._look(event)
             if not self._json:
                 lines.extend(before.lines(event))
         self._out.lines(list(lines))
@@ -111,7 +113,12 @@ class Attached:
             if lines := self._transcript.lines(event):
                 self._speech.end()
                 self._out.lines(lines)
+        self._look(event)
         self._left = self._left or event["kind"] == "session.deleted"
+
+    def _look(self, event: Event) -> None:
+        if event["kind"] == "approval.asked":
+            self._asked.add(event["seq"])
 
     # -- what is typed
 
@@ -182,7 +189,10 @@ class Attached:
         if number and not number.isdecimal():
             raise UsageError("a question is named by its number: /approve 12")
         card = self._client.get("sessions", self._id)
-        give(self._client, chosen(card, int(number) if number else None), allow, reason.strip(), extent)
+        question = chosen(card, int(number) if number else None)
+        if allow and not number and question["request"] not in self._asked:  # it came while this was typed for another
+            raise UsageError(f"question {question['request']} was not shown here yet: look at it, and answer it then")
+        give(self._client, question, allow, reason.strip(), extent)
 
     def _deny(self, rest: str) -> None:
         self._approve(rest, allow=False)
