@@ -233,6 +233,7 @@ def test_logs_tell_what_happened(server: Served) -> None:
     assert events == server.client.get("sessions", session, "events", limit=1000)["events"]
     assert ask(server, "logs", session, "-n", "3").splitlines() == readable[-3:]
     assert lines(server, "logs", session, "-n", "2") == events[-2:]
+    assert lines(server, "logs", session, "-n", "9" * 30) == events
     middle = events[len(events) // 2]["seq"]
     assert lines(server, "logs", session, "--after", str(middle)) == [one for one in events if one["seq"] > middle]
 

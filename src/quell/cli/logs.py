@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator
 from typing import Annotated, Any
@@ -37,7 +38,7 @@ def logs(
     client, screen = Client(state), Screen()
     id_ = client.card(session)["id"] if session is not None else ""
     transcript = Transcript(sessions=not id_)
-    kept: deque[Any] = deque(maxlen=last)
+    kept: deque[Any] = deque(maxlen=None if last is None else min(last, sys.maxsize))
     cursor = after
     for event in past(client, id_, after):
         cursor = event["seq"]
