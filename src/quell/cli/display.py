@@ -34,6 +34,7 @@ from ..events import (
     Usage,
 )
 from .markdown import Markdown
+from .said import Said
 from .screen import Cleaner, Line, one_line, safe
 from .status import Status
 from .toolview import Calls
@@ -77,8 +78,7 @@ class Display:
         self._wrap = Wrap(lambda: self.out.width)
         self._thoughts = Wrap(lambda: self.aside.width)
         self._clean = Cleaner()
-        self._said = ""  # since the model was asked
-        self._held = ""  # of that, what is not on stdout yet
+        self._said = Said()
         self._open = 0  # the descriptor of a line that has no end yet
         self._children: dict[str, tuple[int, Cleaner, list[str]]] = {}  # depth, and the line that it is saying
         self._summaries: set[int] = set()
@@ -183,20 +183,20 @@ class Display:
             case ModelRequested():
                 self.break_line()
                 self._markdown.end()
-                self._said = self._held = ""
+                self._said.begin()
                 if event.purpose == "compact":
                     self._summaries.add(event.seq)
             case MessageDelta():
                 self._answer(event.text)
             case MessageDone():
-                if not self._said.endswith(event.text):
+                if not self._said.ends_with(event.text):
                     self._answer(event.text)
                 self._tell()
                 self.break_line()
             case ModelAnswered() | ToolRequested() | TurnEnded():  # also what a stop cut short
                 self._tell()
             case ModelRestarted():
-                self._said = self._held = ""
+                self._said.begin()
             case ModelDelta() if event.channel != "notice" and event.request not in self._summaries:
                 self._think(event.text)
 
@@ -242,13 +242,12 @@ class Display:
     def _answer(self, text: str) -> None:
         if not self._answers or not text:
             return
-        self._said += text
-        self._held += text
+        self._said.add(text)
         if self.out.terminal:
             self._tell()
 
     def _tell(self) -> None:
-        text, self._held = self._held, ""
+        text = self._said.rest()
         if not text:
             return
         if self._open == 2:

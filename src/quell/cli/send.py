@@ -14,6 +14,7 @@ from .client import Client
 from .codes import ENDS, FAILED, INTERRUPTED, STOPPED
 from .flags import Json, State, complete_agent, complete_session
 from .following import Follower, Patience
+from .said import Said
 from .screen import Screen, note
 from .transcript import Event, Transcript
 
@@ -146,27 +147,25 @@ class Speech:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._said = ""  # since the model was asked
-        self._held = ""  # of that, what is not shown yet
+        self._said = Said()
         self._open = False  # a line has no end yet
 
     def take(self, event: Event) -> None:
         kind, text = event["kind"], event.get("text", "")
         if kind == "model.requested":
             self.end()
-            self._said = self._held = ""
+            self._said.begin()
         elif kind == "model.restarted":
-            self._said = self._held = ""
-        elif kind == "message.delta" or (kind == "message.done" and not self._said.endswith(text)):
-            self._said += text
-            self._held += text
+            self._said.begin()
+        elif kind == "message.delta" or (kind == "message.done" and not self._said.ends_with(text)):
+            self._said.add(text)
         if self._screen.terminal or kind in ("model.answered", "message.done", "tool.requested", "turn.ended"):
             self._tell()
         if kind == "message.done":
             self.end()
 
     def _tell(self) -> None:
-        text, self._held = self._held, ""
+        text = self._said.rest()
         if text:
             self._screen.write(text)
             self._open = not text.endswith("\n")
