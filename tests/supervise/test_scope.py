@@ -68,16 +68,21 @@ def test_a_spawn_whose_asker_is_cancelled_is_ended_at_once(run: Run, tmp_path: P
     """H01: whoever asks is not the owner. H02: a second and a tenth cancel change nothing. H08."""
 
     async def body(sup: quell.Supervisor) -> None:
+        late = 0
         for cancels in (1, 2, 10):
             for steps in range(4):
                 asker = asyncio.ensure_future(sup.spawn(["sleep", "60"]))
                 for _ in range(steps):
                     await asyncio.sleep(0)
+                if asker.done():  # the machine was busy for so long that it has its process
+                    late += 1
+                    await asker.result().stop(force=True)
+                    continue
                 for _ in range(cancels):
                     asker.cancel()
                 assert await outcome(asker) == "cancelled"
                 assert await until(lambda: not sup.processes)
-        assert not await _children_named(sup, "sleep")
+        assert late < 6 and not await _children_named(sup, "sleep")
 
     run(body)
 
