@@ -300,7 +300,8 @@ def test_a_stop_that_the_loop_began_is_answered_when_a_handler_then_blocks_it(st
             assert command.pid in {one["pid"] for one in told["receipt"]["processes"]}
 
     stage.play(main)
-    assert len(stage.stops()) == len(stage.receipts()) == 1
+    [asked] = stage.stops()
+    assert len([one for one in stage.receipts() if one.request == asked.seq]) == 1  # the end of the block may ask too
 
 
 async def members(command: Any) -> int:
