@@ -107,7 +107,7 @@ def during_start(folder: Path, first: int, count: int) -> Result:
             time.sleep(moment)  # not for luck: it is the moment that the test is about
             program.press()
             if again:
-                time.sleep(chance.random() * 0.05)
+                time.sleep(A_PRESS + chance.random() * 0.05)
                 program.press()
             program.end()
             next_start(state)
